@@ -1,15 +1,16 @@
-/* bus_error.h - a mapped file that cannot be read any more ends the program with a message
+/* bus_error.h - ends the program with a message when a page of a mapped file cannot be read
  *
- * A page of a mapping that its file no longer has, or that the disk does not give, is a SIGBUS for
- * whoever looks at it. Who can go on without such a page maps by cli/mapped_file.h; the rest of
- * what is mapped (weights, adapters, programs themselves) ends here: the kernel knows which file it
- * was. */
+ * Reading a page of a mapping that the file has lost, or that the disk cannot read, raises
+ * SIGBUS. Files whose readers can continue without the page are mapped by cli/mapped_file.h.
+ * This handler is for all other mappings (weights, adapters, the programs themselves); it finds
+ * out from the kernel which file it was. */
 #ifndef KVPIPE_BUS_ERROR_H
 #define KVPIPE_BUS_ERROR_H
 
-/* Installs the handler. It says "program: FILE: ..." on standard error, calls end(status), which
- * does only what a handler may do, and ends the process with that status: EXIT_DAMAGED where the
- * file has become too short, else EXIT_RUN. Any other SIGBUS calls end(0) and kills. */
+/* Installs the handler. It writes "program: FILE: ..." to standard error, calls end(status),
+ * which must be async-signal-safe, and ends the process with that status: EXIT_DAMAGED if the
+ * file has become too short, else EXIT_RUN. For any other SIGBUS it calls end(0) and lets the
+ * signal kill the process. */
 void bus_error_catch(const char *program, void (*end)(int status));
 
 #endif

@@ -1,7 +1,7 @@
 /* decode_forced.h - kv-decode --force (teacher forcing): runs a given text instead of generating
- * one, and scores how likely each of its tokens is
+ * one, and reports the likelihood of each of its tokens
  *
- * Dies. */
+ * All functions die. */
 #ifndef KVPIPE_DECODE_FORCED_H
 #define KVPIPE_DECODE_FORCED_H
 
@@ -14,8 +14,9 @@
 struct decode_forced_options {
 	const char *text;               /* a file of text, or of ids; NULL: none is given */
 	int ids;                        /* 1: of ids */
-	const char *logits;             /* takes the logits before each token; NULL: no file */
-	const char *against;            /* those of a reference run; NULL: none */
+	/* output file for the logits before each token; NULL: none */
+	const char *logits;
+	const char *against;            /* logits file of a reference run; NULL: none */
 };
 
 struct decode_forced {
@@ -26,14 +27,14 @@ struct decode_forced {
 
 extern struct decode_forced_options decode_forced_options;
 
-/* Dies with EXIT_USAGE when an option has nothing to do. */
+/* Dies with EXIT_USAGE when an option has no effect without --force. */
 void opt_forced(void);
-/* Reads the text. flags: those of encode_text(); tokenizer NULL: only ids */
+/* Reads the text. flags: as for encode_text(); tokenizer NULL: only ids */
 void decode_forced_read(struct decode_forced *, const struct session *, unsigned flags);
-/* Runs it, behind what has been decode_init()ed, with logits in the cache. keep: the last token
- * runs, too. */
+/* Runs the text on an initialised decode whose cache has logits. keep: also runs the last
+ * token. */
 void decode_forced_run(struct decode_forced *, struct decode *, int keep);
-/* The summary as a line under a header; or, for --json, all of it. */
+/* Prints the summary, a header and a line; the other returns everything, for --json. */
 void decode_forced_print(const struct decode_forced *, const char *name);
 json_t *decode_forced_json(const struct decode_forced *, const char *name);
 void decode_forced_free(struct decode_forced *);

@@ -1,7 +1,7 @@
-/* decode_text.h - generates a text after a snapshot, token by token: chooses the next token, prints
- * it, and knows when the text is over
+/* decode_text.h - generates a text after a snapshot, token by token: samples the next token,
+ * prints it, and decides when the text ends
  *
- * Between two tokens the caller runs the model, for one text or for many at once. */
+ * Between two tokens the caller runs the model, for one text or for a batch. */
 #ifndef KVPIPE_DECODE_TEXT_H
 #define KVPIPE_DECODE_TEXT_H
 
@@ -17,42 +17,41 @@ struct decode_text_options {
 	uint64_t seed;
 	struct strings stops;
 	int ignore_eos;
-	int ids;                        /* ids are printed instead of text */
+	int ids;                        /* print ids instead of text */
 };
 
-/* The caller fills in the first part; the rest is zero. */
+/* The caller sets the first part; the rest is zero. */
 struct decode_text {
 	const struct decode_text_options *options;
 	const struct tokenizer *tokenizer;      /* may be NULL with ids and without stop texts */
-	int keep;                       /* 1: the cache must end where the text does */
-	int collect;                    /* 1: generated keeps the text, and its ids */
+	int keep;                       /* 1: the cache is saved and must end where the text ends */
+	int collect;                    /* 1: collect text and ids in `generated` */
 	struct decode_result generated;
-	/* the rest is decode_text.c's */
+	/* private to decode_text.c */
 	struct sampler sampler;
 	struct token_printer printer;
-	struct cut_points points;       /* of use with keep and stop texts */
+	struct cut_points points;       /* used with keep and stop texts */
 	int stopped;
 };
 
-/* The text begins behind the tokens of the cache. */
+/* Starts the text after the tokens of the cache. */
 void decode_text_start(struct decode_text *, const struct cache *);
-/* Chooses and prints the next token behind the cache: *id, in: the likeliest one where the
- * device has chosen, and else UINT32_MAX: then it comes from the cache's logits. Returns 1, and
- * *id is to be run; 0: the text is over; or an ENGINE_* code below 0. Dies where it cannot be
- * printed. */
+/* Samples and prints the next token. *id on entry: the token that the device has chosen, or
+ * UINT32_MAX to sample from the cache's logits. Returns 1 with the token to run in *id, 0 at
+ * the end of the text, or an ENGINE_* code below 0. Dies if printing fails. */
 int decode_text_next(struct decode_text *, struct decode *, uint32_t *id, struct engine_error *);
-/* The text is over, and the cache is to be saved: it ends where the text does. Where a stop text
- * begins inside a token, what stands there before it is run as a text of its own; where that is not
- * possible it is left out, with a warning that has this name. Returns an ENGINE_* code. */
+/* Cuts the cache where the text ends, before it is saved. If a stop text begins inside a token,
+ * the text before it is tokenized and run anew; if that is impossible, it is left out with a
+ * warning that names `name`. Returns an ENGINE_* code. */
 int decode_text_cut(struct decode_text *, struct decode *, const char *name, struct engine_error *);
-/* What is held back is printed. */
+/* Prints what is held back. */
 void decode_text_end(struct decode_text *, struct decode *);
 
-/* Runs the model, which has been opened for the text, from its first token to its end. Dies. */
+/* Generates the whole text, on a decode that is initialised for it. Dies. */
 void decode_text_run(struct decode_text *, const struct session *, struct decode *);
 
-/* Where text comes on a terminal token by token, it shows how far it is, and a line of progress
- * would be mixed up with it. */
+/* Returns whether progress is to be shown: not while text appears on a terminal token by token,
+ * where it would be mixed with the text. */
 int decode_text_shows_progress(void);
 
 #endif

@@ -4,13 +4,14 @@
 
 #include "engine/device_memory.h"
 
-/* Opens settings.device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where it works, else the CPU,
- * and -v says which). Dies. */
+/* Opens settings.device: "cpu", "cuda", "cuda:N", or "auto" (CUDA if available, else the CPU;
+ * -v says which). Dies. */
 struct device device_open(void);
-/* The same once more, for another thread of the program: with so many threads, 0 = all. Dies. */
+/* As device_open(), but a second instance for another thread, with this many CPU threads; 0 =
+ * all. Dies. */
 struct device device_another(uint32_t threads);
 void device_close(struct device *d);
-/* Opens it, describes it, closes it: for --version. */
+/* Returns the description of the device, opened and closed for it: for --version. */
 const char *device_description(void);
 
 #endif

@@ -1,8 +1,7 @@
-/* diff_rows.h - what a comparison of two snapshots has found, layer after layer, to be printed
- * when all of it is known
+/* diff_rows.h - collects the comparison of two snapshots layer by layer, to be printed at the end
  *
- * Of each layer there are sums. Of KV heads, where they are wanted, there are records that may be
- * many (spool.h). */
+ * Keeps sums for each layer, and, if wanted, a record for each KV head, possibly many
+ * (spool.h). */
 #ifndef KVPIPE_DIFF_ROWS_H
 #define KVPIPE_DIFF_ROWS_H
 
@@ -10,7 +9,7 @@
 #include "engine/compare.h"
 #include "engine/compare_tokens.h"
 
-/* What is printed of a KV head, a layer, or everything. */
+/* The result for a KV head, a layer, or the whole cache. */
 struct share {
 	struct rows_compared rows;
 	double mass, error;             /* NaN: not known */
@@ -28,12 +27,12 @@ struct layer_share {
 };
 
 struct diff_rows {
-	/* the caller's */
+	/* set by the caller */
 	struct layer_reader a, b;
 	struct tokens_compared tokens;
 	uint64_t a_rows, b_rows;
 	int same;                       /* one logical digest */
-	/* diff_rows_add()'s */
+	/* set by diff_rows_add() */
 	uint32_t L, G, R;
 	struct layer_share *layer;      /* [L] */
 	uint32_t layers;                /* that were added */
@@ -42,14 +41,14 @@ struct diff_rows {
 	struct head_share *head;        /* room for one */
 };
 
-/* For snapshots of this model; heads: KV heads are wanted. Dies. */
+/* Initialises for snapshots of this model; heads: keep KV heads. Dies. */
 void diff_rows_init(struct diff_rows *, const struct kv_model *, int heads);
 void diff_rows_free(struct diff_rows *);
 
-/* The next layer. Dies. */
+/* Adds the next layer. Dies. */
 void diff_rows_add(struct diff_rows *, const struct layer_compared *);
 
-/* Of all layers. The error is the mean of those of the layers: they differ in scale. */
+/* Returns the result over all layers. Its error is the mean over layers, whose scales differ. */
 struct share diff_rows_all(const struct diff_rows *);
 
 #endif

@@ -1,4 +1,4 @@
-/* diff_scores_print.h - the scores of two snapshots compared, on standard output
+/* diff_scores_print.h - prints the comparison of two snapshots' scores
  *
  * kv-diff(1) explains columns and keys. */
 #ifndef KVPIPE_DIFF_SCORES_PRINT_H
@@ -6,10 +6,10 @@
 
 #include "cli/diff_scores.h"
 
-/* One of them, and once: the records of KV heads are read. A line for each layer, or each KV head
- * where the result has them. */
+/* Prints a line for each layer, or for each KV head if the result has them. Reads the records
+ * of KV heads: call only one of diff_scores_print() and diff_scores_print_json(), once. */
 void diff_scores_print(struct diff_scores *);
-/* The result has KV heads. */
+/* As diff_scores_print(), but JSON; the result must have KV heads. */
 void diff_scores_print_json(struct diff_scores *);
 
 #endif

@@ -1,14 +1,14 @@
-/* info.h - a snapshot described on standard output
+/* info.h - prints the description of a snapshot
  *
- * r has been read to its end by snapshot_info_read(). Sections are listed when info lists them. */
+ * snapshot_info_read() has read r to its end. Sections are listed if info lists them. */
 #ifndef KVPIPE_INFO_H
 #define KVPIPE_INFO_H
 
 #include "engine/snapshot_info.h"
 
-/* Lines for people. */
+/* Prints lines of text. */
 void print_info(const struct snapshot_info *info, const struct kv_reader *r);
-/* One object, documented in kv-info(1). */
+/* Prints one object; kv-info(1) explains its keys. */
 void print_info_json(const struct snapshot_info *info, const struct kv_reader *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* info_index.h - what kv-info says of the indexes of a snapshot: which, of what size, how big */
+/* info_index.h - the indexes of a snapshot in kv-info's output: kind, parameters, bytes */
 #ifndef KVPIPE_INFO_INDEX_H
 #define KVPIPE_INFO_INDEX_H
 
@@ -6,10 +6,10 @@
 
 #include "engine/snapshot_info.h"
 
-/* A line for each kind that is in one of the layers, after a name in so many columns. */
+/* Prints a line for each kind found in any layer, after a name of this width. */
 void index_print(const struct index_info *layer, uint32_t layers, int columns);
 
-/* An object with those of one layer, documented in kv-info(1). */
+/* Returns an object with the indexes of one layer; kv-info(1) explains its keys. */
 json_t *index_json(const struct index_info *info);
 
 #endif

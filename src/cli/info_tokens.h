@@ -1,4 +1,4 @@
-/* info_tokens.h - the tokens of a snapshot, and those that are kept: kv-info --ids, --text */
+/* info_tokens.h - prints the tokens of a snapshot, all or those kept: kv-info --ids, --text */
 #ifndef KVPIPE_INFO_TOKENS_H
 #define KVPIPE_INFO_TOKENS_H
 
@@ -11,7 +11,8 @@ struct info_tokens_options {
 
 extern struct info_tokens_options info_tokens_options;
 
-/* Is something of it asked for? Dies with EXIT_USAGE where options do not go together. */
+/* Returns whether one of these options was given. Dies with EXIT_USAGE if they contradict each
+ * other. */
 int opt_info_tokens(void);
 /* Prints ids, one a line, or the text; with --json an object. The text needs settings.model.
  * Dies. */

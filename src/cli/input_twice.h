@@ -1,8 +1,8 @@
-/* input_twice.h - a snapshot that is read two times, where the first bytes of the output depend on
- * the last ones of the input
+/* input_twice.h - reads a snapshot twice, for outputs whose first bytes depend on the end of the
+ * input
  *
- * A regular file is simply read again. What comes through a pipe is put into a temporary file
- * first: in $TMPDIR, as large as the snapshot, without a name, gone when the program ends. */
+ * A regular file is read again. A pipe is first copied into a temporary file in $TMPDIR, as
+ * large as the snapshot, without a name, deleted when the program ends. */
 #ifndef KVPIPE_INPUT_TWICE_H
 #define KVPIPE_INPUT_TWICE_H
 
@@ -13,9 +13,10 @@ struct input_twice {
 	const char *name;       /* for messages */
 };
 
-/* "-" is standard input. Reads a pipe to its end. Dies. */
+/* Opens path ("-" = standard input) for input_twice_open(); copies a pipe to its end. Dies. */
 void input_twice_start(struct input_twice *in, const char *path);
-/* The snapshot from its start; the reader before has been closed. Dies with the right status. */
+/* Returns a reader at the start of the snapshot; close the one before it first. Dies with the
+ * status that fits. */
 struct kv_reader *input_twice_open(const struct input_twice *in);
 void input_twice_end(struct input_twice *in);
 

@@ -1,17 +1,17 @@
-/* mapped_file.h - a file that is mapped for reading, and may be cut short meanwhile
+/* mapped_file.h - maps a file for reading and survives its truncation
  *
- * Reading a page that the file no longer has, or that cannot be read, would kill the process
- * (SIGBUS). Here it becomes a page of zeros, and the mapping knows: a handler of SIGBUS, which the
- * first mapping installs, puts it there. Who reads looks at broken() before what was read is used.
- * A SIGBUS from elsewhere goes where it would have gone. Signals are the process's, so this is not
- * in a library: it comes to model/ as a struct file_mapper. */
+ * Reading a page that the file has lost, or that cannot be read, would kill the process
+ * (SIGBUS). The first mapping installs a SIGBUS handler that replaces such a page by zeros and
+ * marks the mapping. The reader checks broken() before it uses what it has read. Any other
+ * SIGBUS is passed on to the previous handler. Signals belong to the process, so this is not in
+ * a library: model/ gets it as a struct file_mapper. */
 #ifndef KVPIPE_MAPPED_FILE_H
 #define KVPIPE_MAPPED_FILE_H
 
 #include "offload/offload_store.h"
 
-/* Nothing is mapped where the addresses of the process are limited (ulimit -v), and no more than
- * 256 files at a time. The descriptor of a mapped file may be closed. */
+/* Maps nothing if the address space is limited (ulimit -v), and at most 256 files at a time.
+ * The descriptor of a mapped file may be closed. */
 extern const struct file_mapper mapped_files;
 
 #endif

@@ -1,18 +1,19 @@
-/* model_overrides.h - what of a model folder is passed over: what options, the environment and a
- * file in the folder name
+/* model_overrides.h - unknown configuration keys and tensors to ignore: from options, the
+ * environment and the model folder
  *
- * The folder's own kvpipe-methods.conf has lines allow-config=KEY and allow-tensor=NAME. They count
- * for this folder only, and each that passes over something is said. */
+ * The folder's kvpipe-methods.conf has lines allow-config=KEY and allow-tensor=NAME. They apply
+ * to this folder only, and each one that is used is reported. */
 #ifndef KVPIPE_MODEL_OVERRIDES_H
 #define KVPIPE_MODEL_OVERRIDES_H
 
 #include "model/overrides.h"
 
-/* For the model folder. Stays as it is until the program ends, and marks what was there. */
+/* Returns the overrides for the model folder, valid until the program ends. Loading marks those
+ * that were used. */
 const struct overrides *overrides_of_model(const char *dir);
-/* For what is loaded besides: without the lines of that file. Marks the same. */
+/* As overrides_of_model(), but without the folder's lines: for adapters and other files. */
 const struct overrides *overrides_given(void);
-/* Signs what was there, and warns of lines of the folder that passed over something, once. */
+/* Adds the used overrides to the provenance, and warns once of used lines of the folder. */
 void overrides_sign(void);
 
 #endif

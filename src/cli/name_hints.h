@@ -1,5 +1,4 @@
-/* name_hints.h - names of methods, policies and ways to retrieve, and what was meant by one that
- * is not there */
+/* name_hints.h - hints for unknown names of methods, policies and retrieval methods */
 #ifndef KVPIPE_NAME_HINTS_H
 #define KVPIPE_NAME_HINTS_H
 
@@ -7,13 +6,13 @@
 
 enum name_kind { NAME_METHOD, NAME_POLICY, NAME_RETRIEVE };
 
-/* What a message says behind a name that is none of this kind: that it is one of another kind,
- * which options make what the paper of this name describes, or which name is near; or "". Begins
- * with ": ". Until the next call. */
+/* Returns the hint for an unknown name of this kind, beginning with ": ", or "": that it is of
+ * another kind, the options for the paper's method of this name, or the nearest name. Valid
+ * until the next call. */
 const char *name_hint(enum name_kind, const char *name);
 
-/* One line of --list on standard output: the name in a column of this width, what it is, its
- * aliases in parentheses, the options that it uses in brackets. */
+/* Prints one line of --list: the name in a column of this width, its description, aliases in
+ * parentheses, and the options it uses in brackets. */
 void print_listed(int width, const char *name, const char *about, const char *uses,
     const char *aliases);
 

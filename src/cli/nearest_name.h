@@ -1,24 +1,26 @@
-/* nearest_name.h - which name was meant by a word that is none: the nearest one */
+/* nearest_name.h - finds the known name that is nearest to an unknown word */
 #ifndef KVPIPE_NEAREST_NAME_H
 #define KVPIPE_NEAREST_NAME_H
 
 #include <stddef.h>
 
-/* Names are shown to it one after the other. None of them is terminated; NULL = none. */
+/* Candidates are tried one after the other. Pointers are not NUL-terminated texts; NULL = none. */
 struct nearest_name {
 	const char *word;
-	const char *begins, *near;      /* the first that begins with the word; the nearest */
+	/* the first candidate that begins with the word; the nearest one */
+	const char *begins, *near;
 	size_t begins_len, near_len, distance;
-	unsigned n_begin;               /* calls that had a name which begins with it */
+	unsigned n_begin;               /* number of candidates that begin with it */
 };
 
 void nearest_name_start(struct nearest_name *, const char *word);
-/* A name, and others of the same thing with blanks between them ("": none). */
+/* Tries a name and its aliases, separated by blanks ("": none). */
 void nearest_name_try(struct nearest_name *, const char *name, const char *aliases);
 
-/* ": did you mean --kernel?" with prefix "--", or "" where no name is near. Until the next call. */
+/* Returns ": did you mean --kernel?" with prefix "--", or "" if no candidate is near. Valid
+ * until the next call. */
 const char *nearest_name_text(const struct nearest_name *, const char *prefix);
-/* The same of names[], NULL behind them. */
+/* As nearest_name_text(), with names[] as candidates; NULL ends the list. */
 const char *did_you_mean(const char *prefix, const char *word, const char *const *names);
 
 #endif

@@ -1,9 +1,9 @@
-/* old_options.h - options that have another name now, or are a program of their own */
+/* old_options.h - options that were renamed or moved to a program of their own */
 #ifndef KVPIPE_OLD_OPTIONS_H
 #define KVPIPE_OLD_OPTIONS_H
 
-/* What stands for the option (without its dashes) of this program, or for the word in --evict and
- * so on (program "--evict"): "--sink", "kv-plan --offload". NULL: it never was one. */
+/* Returns the replacement of an old option (name without dashes) of this program, or of a word
+ * of --evict and so on (program "--evict"): "--sink", "kv-plan --offload". NULL: never existed. */
 const char *old_option(const char *program, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
-/* opt_prefix.h - the options of kv-prefill that take rows which an earlier prefill has computed,
- * from a snapshot or a store */
+/* opt_prefix.h - kv-prefill --reuse and --store: reuse of rows that an earlier prefill has
+ * computed, from a snapshot or a store (prefix cache) */
 #ifndef KVPIPE_OPT_PREFIX_H
 #define KVPIPE_OPT_PREFIX_H
 
@@ -8,7 +8,7 @@
 #include "engine/prefix_store.h"
 #include "engine/reuse.h"
 
-/* What the command line says; kv-prefill(1). */
+/* The options as given; kv-prefill(1). */
 struct prefix_options {
 	const char *reuse;      /* a snapshot; NULL = not given */
 	const char *store;      /* a folder; NULL = not given */
@@ -16,29 +16,29 @@ struct prefix_options {
 };
 extern struct prefix_options prefix_options;
 
-/* Where the first rows of a prompt come from. All zero: the prompt runs from its first token on. */
+/* The source of a prompt's first rows. All zero: the whole prompt runs. */
 struct prefix {
 	struct kv_reader *from; /* NULL: --reuse was not given */
 	struct reuse part;
 	struct prefix_store store;      /* dir NULL: --store was not given */
-	/* what is taken: that is known after prefix_find(), or, when a file of the store cannot
-	 * be used, less after prefix_load() */
+	/* rows to reuse: set by prefix_find(); prefix_load() lowers it if a file of the store
+	 * is unusable */
 	uint32_t rows;
 	int kept;                       /* prefix_keep() has been called */
 };
 
-/* Dies with EXIT_USAGE when other options do not go with them. prompt: the operand. */
+/* Dies with EXIT_USAGE if other options exclude them. prompt: the operand. */
 void opt_prefix(const struct prefill *, const char *prompt, const char *resume, int mass);
 /* Opens the snapshot. Dies. */
 void prefix_open(struct prefix *);
-/* Which rows there are for the prompt (which must stay), of which the last `least` tokens must
- * run, into a cache of this type; reads no row. Dies. */
+/* Finds the reusable rows for the prompt (which must stay valid), whose last `least` tokens
+ * must run, for a cache of this type. Reads no rows. */
 void prefix_find(struct prefix *, const struct model *, enum kv_dtype dtype, const struct ids *,
     uint32_t least);
-/* Into an empty cache. tile: as the prompt would be run. Dies. */
+/* Loads the rows into an empty cache. tile: as the prompt would be run. Dies. */
 void prefix_load(struct prefix *, const struct session *, struct cache *c, uint32_t tile);
-/* The prompt has run, and its snapshot is written: the store gets what it has not got. evicted:
- * rows are missing. */
+/* Adds the missing rows to the store, after the prompt has run and its snapshot is written.
+ * evicted: the cache lacks rows. */
 void prefix_keep(struct prefix *, const struct cache *c, int evicted);
 void prefix_close(struct prefix *);
 

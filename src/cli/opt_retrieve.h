@@ -1,7 +1,7 @@
-/* opt_retrieve.h - --retrieve 'METHOD budget=N [NAME=VALUE ...]': which rows a step reads
+/* opt_retrieve.h - --retrieve 'METHOD budget=N [NAME=VALUE ...]': which rows a decoding step reads
  *
- * What kv-decode shares with kv-diff, which tries retrieval out on a snapshot. It knows no model.
- * One set of options for a process. */
+ * Shared by kv-decode and kv-diff, which tries retrieval on a snapshot. Needs no model. One set
+ * of options in a process. */
 #ifndef KVPIPE_OPT_RETRIEVE_H
 #define KVPIPE_OPT_RETRIEVE_H
 
@@ -11,14 +11,14 @@
 /* --retrieve: for struct tool's more */
 extern const struct opt retrieve_opts[];
 
-/* Fills *o, but for audit, overlap and offload, when all options have been set. Returns 1, or 0
- * when --retrieve was not given. Dies with EXIT_USAGE. */
+/* Fills *o except audit, overlap and offload; call after all options have been set. Returns 1,
+ * or 0 if --retrieve was not given. Dies with EXIT_USAGE. */
 int opt_retrieve(struct retrieval_options *o);
-/* The folder of the retrieval head (head=DIR); NULL: not given. */
+/* Returns the folder of the retrieval head (head=DIR); NULL: not given. */
 const char *opt_retrieve_head(void);
-/* "max" and so on: the value of reduce=. */
+/* Returns the value of reduce= for it: "max" and so on. */
 const char *opt_retrieve_reduce(enum reduce);
-/* Adds them to the provenance. */
+/* Adds the options to the provenance. */
 void opt_retrieve_sign(const struct retrieval_options *);
 
 #endif

@@ -1,6 +1,6 @@
-/* options.h - tables of options, and options of one program as words in the value of another one's
+/* options.h - tables of options, and the options of one program as words in an option of another
  *
- * All functions die with EXIT_USAGE, and name the option and the word. */
+ * All functions die with EXIT_USAGE and name the option and the word. */
 #ifndef KVPIPE_OPTIONS_H
 #define KVPIPE_OPTIONS_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An OPT_COUNT that begins with this value was not given: no value of an option is it. */
+/* Initial value of an OPT_COUNT that means "not given"; no given value equals it. */
 #define NOT_GIVEN UINT32_MAX
 #define REAL_NOT_GIVEN INFINITY /* an OPT_REAL */
 
@@ -28,7 +28,7 @@ struct strings {
 	size_t n;
 };
 
-/* Where --help shows an option. */
+/* Section of --help that shows the option. */
 enum opt_group { OPT_HOW, OPT_READS, OPT_WRITES, OPT_COMMON, OPT_GROUPS };
 
 struct opt {
@@ -36,23 +36,26 @@ struct opt {
 	const char *name;       /* long form */
 	enum opt_kind kind;
 	void *to;
-	/* of OPT_FLAG; of OPT_COUNT and OPT_BYTES the least: 1 where 0 means "not given" */
+	/* OPT_FLAG: the value to set; OPT_COUNT, OPT_BYTES: the least one: 1 if 0 means "not
+	 * given" */
 	int value;
 	const char *arg;        /* "N" in the help; NULL for a flag */
 	const char *help;
 	enum opt_group group;
 };
 
-/* Sets options of a table from the value of --option, a text of words "name=value", or "name" for
- * a flag ("name=0" leaves it): how a program takes the options of another one. Quotes and
+/* Sets options of a table from the value of --option, a text of words "name=value", or "name"
+ * for a flag ("name=0" leaves it): how a program takes another one's options. Quotes and
  * backslashes are those of sh. Dies with EXIT_USAGE and names the option and the word. */
 void options_words(const char *option, const char *text, const struct opt *table);
-/* The first word of the text, without its quotes, which lives on; *rest <- what is behind it. */
+/* Returns the first word of the text, without its quotes, never freed; *rest <- the text after
+ * it. */
 const char *option_word(const char *option, const char *text, const char **rest);
-/* The text with another value in its last word "name=...", which is there; must be freed. */
+/* Returns the text with another value in its last word "name=...", which must exist; to be
+ * freed. */
 char *option_reworded(const char *option, const char *text, const char *name, const char *value);
 
-/* A value of OPT_SHARE; dies and names the option as `where` does, "--rate". */
+/* Returns the value of an OPT_SHARE; dies and names the option as `where` does, "--rate". */
 double option_share(const char *where, const char *text);
 
 #endif

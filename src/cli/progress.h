@@ -1,5 +1,5 @@
-/* progress.h - one line on standard error that shows how far the work is: where that is a terminal,
- * and the work takes more than a second */
+/* progress.h - a progress line on standard error, if that is a terminal and the work takes more
+ * than a second */
 #ifndef KVPIPE_PROGRESS_H
 #define KVPIPE_PROGRESS_H
 
@@ -8,7 +8,7 @@
 /* "prefill", 8192, "tokens"; unit "B" prints MiB */
 void progress_start(const char *what, uint64_t total, const char *unit);
 void progress(uint64_t done);                                     /* cheap; may be called often */
-/* progress(), as engine/ and model/ call it (struct step_hook); with is not used */
+/* progress(), in the form that engine/ and model/ call (struct step_hook); with is unused */
 void progress_step(void *with, uint64_t done);
 void progress_end(void);
 

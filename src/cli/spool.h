@@ -1,7 +1,8 @@
-/* spool.h - a list of records that is written, then read from its start, and may be long
+/* spool.h - a possibly long list of records, written once, then read once from its start
  *
- * For what is known before it can be printed. Up to RECORDS_MEMORY bytes are in memory, more in a
- * temporary file in $TMPDIR, which has no name and is gone when the program ends. */
+ * For results that are known before they can be printed. Up to RECORDS_MEMORY bytes are in
+ * memory, the rest in a temporary file in $TMPDIR without a name, deleted when the program
+ * ends. */
 #ifndef KVPIPE_SPOOL_H
 #define KVPIPE_SPOOL_H
 
@@ -11,19 +12,19 @@
 enum { RECORDS_MEMORY = 16 << 20 };
 
 struct spool {
-	size_t size;            /* the caller's: bytes of a record, at least 1 */
-	/* the rest is spool.c's; all zero: no record yet */
+	size_t size;            /* set by the caller: bytes of a record, at least 1 */
+	/* private to spool.c; all zero: empty */
 	char *memory;           /* [room] records */
-	size_t n, room, at;     /* records in memory; of them read */
-	int fd;                 /* of the file, when there is one */
-	uint64_t filed;         /* records in it that are not read yet */
+	size_t n, room, at;     /* records in memory, room for, already read */
+	int fd;                 /* of the temporary file */
+	uint64_t filed;         /* unread records in the file */
 	int has_file;
 };
 
-/* Both die. */
+/* Appends a record. Call before the first spool_next(). Dies. */
 void spool_add(struct spool *, const void *record);
-/* The next one, in the order in which they were added, until the call after this one. None is added
- * after the first was read, and not more are read than were added. */
+/* Returns the next record in the order of spool_add(), valid until the next call. At most as
+ * many calls as records. Dies. */
 const void *spool_next(struct spool *);
 void spool_free(struct spool *);    /* all zero is allowed */
 

@@ -1,16 +1,17 @@
-/* text_input.h - texts and lists that a program reads whole, from files or standard input */
+/* text_input.h - reads texts and lists whole, from files or standard input */
 #ifndef KVPIPE_TEXT_INPUT_H
 #define KVPIPE_TEXT_INPUT_H
 
 #include <stddef.h>
 
 #define TEXT_MARK "\xef\xbb\xbf"   /* U+FEFF, a byte order mark, in UTF-8 */
-/* The name of an input for messages: "stdin" for "-" */
+/* Returns the name of an input for messages: "stdin" for "-". */
 const char *path_name(const char *path);
-/* The whole of a file ("-" = standard input), zero-terminated; a byte order mark is left out,
- * UTF-16 is refused. Both die. A list, a table, JSON: a NUL is refused, too. */
+/* Reads a list, a table or JSON: a whole file ("-" = standard input), zero-terminated, without
+ * a byte order mark. Dies for UTF-16 and for a NUL. */
 void must_read_list(const char *path, char **text, size_t *len);
-/* What a model reads as it is: warns of a mark, of a NUL, and of lines that end in CR LF. */
+/* Reads text for a model, unchanged. Warns of a byte order mark, a NUL, and lines that end in
+ * CR LF. Dies. */
 void must_read_prose(const char *path, char **text, size_t *len);
 
 #endif

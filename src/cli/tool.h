@@ -1,6 +1,6 @@
-/* tool.h - what every program has: its start and end, settings of shared options, messages
+/* tool.h - what every program has: start and end, settings of shared options, messages
  *
- * Only here a program may exit, read the environment (KV_MODEL, KV_ALLOW_CONFIG, KV_ALLOW_TENSOR,
+ * Only this part may exit, read the environment (KV_MODEL, KV_ALLOW_CONFIG, KV_ALLOW_TENSOR,
  * KV_THREADS, KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT, KV_FINGERPRINTS, XDG_CACHE_HOME,
  * HOME, TMPDIR) or handle signals. */
 #ifndef KVPIPE_TOOL_H
@@ -23,7 +23,7 @@ enum {
 
 /* ---- a program ---- */
 
-/* Options that mean the same everywhere; a program takes those it names. */
+/* Options with the same meaning everywhere; a program names those it takes. */
 enum {
 	TAKES_MODEL = 1,        /* -m, --model DIR (required; KV_MODEL) */
 	TAKES_OUTPUT = 2,       /* -o, --output FILE; -z, --lz4; output_refuse() at the start */
@@ -37,11 +37,12 @@ enum {
 struct tool {
 	const char *name;       /* "kv-evict" */
 	const char *about;      /* one line, as under NAME in its page; NULL: that of programs.h */
-	const char *synopsis;   /* what follows the name in SYNOPSIS, word for word; a line that
-	                         * begins with the name is another form of the command */
+	/* what follows the name in SYNOPSIS, word for word; a line that begins with the name is
+	 * another form */
+	const char *synopsis;
 	const char *example;    /* a command, for the end of --help */
 	const struct opt *opts; /* own options, ends with a zero name */
-	const struct opt *more; /* those of a part that programs share, in the same way; or NULL */
+	const struct opt *more; /* options shared with other programs, in the same form; or NULL */
 	unsigned takes;
 	unsigned min_operands, max_operands;
 };
@@ -49,8 +50,7 @@ struct tool {
 /* Values of the shared options. */
 struct settings {
 	const char *model;      /* NULL unless given */
-	/* keys of config.json and tensors that are passed over; KV_ALLOW_CONFIG, KV_ALLOW_TENSOR
-	 * too */
+	/* keys of config.json and tensors to ignore; KV_ALLOW_CONFIG, KV_ALLOW_TENSOR included */
 	struct strings allow_config, allow_tensor;
 	const char *output;     /* "-" unless given */
 	unsigned write_flags;   /* KV_LZ4 */
@@ -59,15 +59,15 @@ struct settings {
 	/* NULL unless given; after session_open() "bf16", or NULL for f32 */
 	const char *products;
 	const char *report;     /* NULL unless given; report.h */
-	/* file of the fingerprints of weights that have been read; NULL: none */
+	/* file with fingerprints of weights that were hashed before; NULL: none */
 	const char *fingerprints;
 	int json, quiet, verbose;
 };
 extern struct settings settings;
 
-/* KV_MODEL, or NULL: for a program that only sometimes needs a model */
+/* Returns KV_MODEL, or NULL: for a program that only sometimes needs a model */
 const char *model_of_environment(void);
-/* settings.threads, or for 0 the number of processors that this process may use. */
+/* Returns settings.threads, or for 0 the number of processors available to this process. */
 unsigned processors(void);
 
 /* Parses the command line (getopt_long; --help and --version print and exit 0; anything wrong
@@ -75,41 +75,42 @@ unsigned processors(void);
  * handlers that remove an unfinished output. Returns the index of the first operand. */
 int tool_start(const struct tool *tool, int argc, char **argv);
 
-/* The operand at index i, or "-" when there is none. */
+/* Returns the operand at index i, or "-" if there is none. */
 const char *operand(int argc, char **argv, int i);
 
 /* ---- messages, on standard error, "kv-evict: ..."; a format that ends in a colon gets errno's
  * text ---- */
 
 void die(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
-/* Standard output cannot be written: ends as SIGPIPE ends a program, without a message, when its
- * reader has gone, and else dies. why: the message; NULL: errno's */
+/* Ends the program after a failed write to standard output: as SIGPIPE would, without a
+ * message, if the reader has gone; else dies. why: the message; NULL: errno's */
 void stdout_failed(const char *why) __attribute__((noreturn));
-/* Says what engine/ has failed with, and returns the exit code that belongs to it. */
+/* Prints the error of engine/, and returns its exit code. */
 int failed(const struct engine_error *e);
-/* What engine/ returns: dies with the exit code that belongs to it, and its message, unless rc is
- * ENGINE_OK; or unless p is there, which is returned. */
+/* Dies with the exit code and message of e, unless rc is ENGINE_OK; must_have(): unless p is
+ * not NULL, and returns p. */
 void must(int rc, const struct engine_error *e);
 void *must_have(void *p, const struct engine_error *e);
-/* Says what the device has failed with, or NULL: then that is why whatever die() tells happened,
- * and it tells that too. Set by device_open(). */
+/* Returns the error message of the device, or NULL. die() appends it, since a device error is
+ * then the cause of what it reports. Set by device_open(). */
 extern const char *(*device_failure)(void);
 void warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));      /* not with -q */
-/* What has failed where the program goes on: with -q, too. */
+/* Prints an error after which the program continues: also with -q. */
 void trouble(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* warning() and trouble(), as engine/ calls them (struct notice_hook); with is not used */
+/* warning() and trouble() in the form that engine/ calls (struct notice_hook); with is unused */
 void warn_notice(void *with, const char *text);
 void trouble_notice(void *with, const char *text);
 void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));         /* only with -v */
-/* n * size bytes, zeroed; dies */
+/* Returns n * size zeroed bytes; dies */
 void *must_alloc(size_t n, size_t size);
-/* A new file in $TMPDIR (/tmp unless set) that has no name and is gone when the program ends:
- * its descriptor, to read and write; dies */
+/* Returns the descriptor of a new file in $TMPDIR (/tmp if unset), for reading and writing,
+ * that has no name and is deleted when the program ends; dies */
 int temporary_file(void);
-/* Where that is, for messages. */
+/* Returns the folder of temporary files, for messages. */
 const char *temporary_folder(void);
 
-/* Flushes and closes standard output; a late write error is an error. Returns EXIT_OK, for main. */
+/* Flushes and closes standard output; a late write error is an error too. Returns EXIT_OK, for
+ * main. */
 int finish(void);
 
 #endif
