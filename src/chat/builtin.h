@@ -1,7 +1,8 @@
-/* builtin.h - the templates that --template names: TEMPLATE(name, tokens it writes, template)
+/* builtin.h - the built-in chat templates of --template: TEMPLATE(name, tokens it writes,
+ * template)
  *
- * Each is what the family's published template does with messages of the roles system, user and
- * assistant, written anew. The tokens are those of the family, whatever the folder calls BOS. */
+ * Each does, rewritten, what the family's published template does with messages of the roles
+ * system, user and assistant. It writes the family's tokens, whatever the folder calls BOS. */
 
 TEMPLATE("llama3", "<|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|>",
     "<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
@@ -24,7 +25,7 @@ TEMPLATE("smollm", "<|im_start|> <|im_end|>",
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 
-/* [INST] is no token in the first version, and those of the tokenizer in the other two. */
+/* In the first version [INST] is text; in the other two it is a token. */
 TEMPLATE("mistral-v1", "<s> </s>",
     "<s>{% for m in messages %}"
     "{% if m.role == 'system' %}{{ raise_exception('there is no system role') }}{% endif %}"
@@ -51,7 +52,7 @@ TEMPLATE("phi3", "<|system|> <|user|> <|assistant|> <|end|> <|endoftext|>",
     "{{ m.content }}<|end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|endoftext|>{% endif %}")
 
-/* Gemma 3's, which puts the system message before that of the user; Gemma 2's refuses one. */
+/* Gemma 3's, which puts the system message before the user's; Gemma 2's refuses one. */
 TEMPLATE("gemma", "<bos> <start_of_turn> <end_of_turn>",
     "<bos>{% set system = messages[0].content if messages[0].role == 'system' %}"
     "{% for m in (messages[1:] if messages[0].role == 'system' else messages) %}"

@@ -1,4 +1,4 @@
-/* chat_internal.h - what a template of conversations consists of */
+/* chat_internal.h - the parts of a chat template */
 #ifndef KVPIPE_CHAT_INTERNAL_H
 #define KVPIPE_CHAT_INTERNAL_H
 
@@ -6,11 +6,11 @@
 
 struct chat {
 	struct jinja *template;
-	json_t *variables;              /* bos_token and the like, as far as the folder says them */
+	json_t *variables;              /* bos_token and so on, if the folder has them */
 	const char *tokens;             /* chat_tokens() */
 };
 
-/* Is it a variable that has the text of a special token: bos_token and so on? */
+/* Returns whether a variable holds a special token: bos_token and so on. */
 int chat_is_token(const char *variable);
 
 #endif

@@ -1,7 +1,7 @@
 /* jinja_run.h - what the parts of the interpreter share: memory, values, the tree of a template
  *
- * All memory of a template, and of a rendering, is in an arena that is freed as a whole. What fails
- * jumps out of everything, run_fail(): no function here returns an error. */
+ * All memory of a template, or of a rendering, is in an arena that is freed as a whole. An
+ * error leaves all functions by run_fail(), a longjmp(): no function here returns an error. */
 #ifndef KVPIPE_JINJA_RUN_H
 #define KVPIPE_JINJA_RUN_H
 
@@ -11,12 +11,12 @@
 
 #include "chat/jinja.h"
 
-#define RUN_DEPTH 400           /* nested expressions and statements */
+#define RUN_DEPTH 400           /* most nested expressions and statements */
 #define ARGS_MOST 12
 #define NAME_MOST 255           /* bytes of a name in a template */
-#define CHARGED_BYTES 16        /* that are looked at, or made, are a step of work */
+#define CHARGED_BYTES 16        /* bytes, read or made, for one step of work */
 #define CHARGED_NAMES 8         /* that are passed over */
-#define CHARGED_REAL 64         /* steps: a number with a fraction is printed */
+#define CHARGED_REAL 64         /* steps for printing a number with a fraction */
 
 /* ---- memory and failure ---- */
 
@@ -37,7 +37,7 @@ struct run {
 
 /* Work is counted in steps, so that a rendering ends whatever its template says. A step is
  *
- *   a statement, an expression, a filter, a test, a value that is made of JSON, printed or
+ *   a statement, an expression, a filter, a test, a value that is made from JSON, printed or
  *   compared;
  *   CHARGED_NAMES names that are passed over until a variable or a key is found;
  *   CHARGED_BYTES bytes of memory that is taken, or of a text that is gone through.
@@ -61,20 +61,20 @@ struct run {
  * Nothing else takes longer when a value is larger: first, last, default, items, keys(), values(),
  * list, reverse, upper, range() make what they give, the others do not look inside a value. */
 void run_charge(struct run *, size_t elements, size_t bytes);
-/* Aligned, not zeroed. Fails beyond run.most. */
+/* Returns n bytes, aligned, not zeroed. Fails beyond run.most. */
 void *run_alloc(struct run *, size_t n);
 void *run_zalloc(struct run *, size_t n);
 void run_free(struct run *);
-/* The message gets name and line in front. */
+/* Fails with a message that begins with name and line. */
 void run_fail(struct run *, int code, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
-/* A step, and one level deeper until run_leave(). */
+/* Counts a step, and a level of nesting until run_leave(). */
 void run_enter(struct run *);
 void run_leave(struct run *);
 
 /* ---- values ---- */
 
-/* A text; of marks NULL stands for zeros. Not terminated. Never changed once it is made. */
+/* A text, not terminated, never changed once it is made. mark NULL: all zeros. */
 struct text {
 	const char *at;
 	const unsigned char *mark;
@@ -87,7 +87,8 @@ enum value_kind {
 
 struct value {
 	enum value_kind kind;
-	unsigned char mark;             /* of the text that a number, true, false or none prints */
+	/* mark of the text that a number, true, false or none prints as */
+	unsigned char mark;
 	union {
 		int64_t i;              /* V_INT, V_BOOL */
 		double r;
@@ -96,7 +97,7 @@ struct value {
 		struct dict *dict;
 		const struct loop *loop;
 		const struct callable *callable;
-		const char *name;       /* V_UNDEFINED: what was not there */
+		const char *name;       /* V_UNDEFINED: name of the missing value */
 	} u;
 };
 
@@ -125,7 +126,7 @@ struct args {
 	unsigned used, used_named;      /* bits: looked at by arg() */
 };
 
-/* A macro, a function, or a method that knows whose it is */
+/* A macro, a function, or a method with its object. */
 struct callable {
 	const char *name;
 	const struct node *macro;
@@ -142,10 +143,10 @@ struct value value_undefined(const char *name);
 struct value value_list(struct run *);
 struct value value_dict(struct run *);
 void list_push(struct run *, struct list *, struct value);
-/* key: not terminated. NULL where there is none. */
+/* Returns the value of a key, which need not be terminated, or NULL. */
 struct value *dict_get(struct run *, const struct dict *, const char *key, size_t n);
 void dict_set(struct run *, struct dict *, const struct text *key, struct value);
-/* Where a value of JSON is: what jinja_context.mark is told */
+/* The place of a value in the JSON input: arguments of jinja_context.mark. */
 struct origin {
 	const struct jinja_context *context;
 	const char *variable, *key;
@@ -153,7 +154,7 @@ struct origin {
 struct value value_of_json(struct run *, const json_t *, const struct origin *);
 
 const char *terminated(struct run *, const struct text *);      /* a copy, for messages */
-/* The mark of a text as a whole: that of its first byte that has one, or 0. */
+/* Returns the mark of a text as a whole: its first byte's mark that is not 0, or 0. */
 unsigned char mark_of(struct run *, const struct text *);
 int text_is(const struct text *, const char *word);
 int is_text(struct value, const char *word);
@@ -163,16 +164,16 @@ int is_number(struct value);
 int equal(struct run *, struct value, struct value);
 int compare_values(struct run *, struct value, struct value);
 int contains(struct run *, struct value whole, struct value part);
-/* What {{ }} prints of a value: Python's str(). */
+/* Returns what {{ }} prints of a value: Python's str(). */
 const struct text *as_text(struct run *, struct value);
-/* The text of a V_TEXT; fails for another one. what: who wants it. */
+/* Returns the text of a V_TEXT; fails for other values. what: the caller, for the message. */
 const struct text *want_text(struct run *, struct value, const char *what);
 int64_t want_int(struct run *, struct value, const char *what);
-/* The elements of what a for can go through: a list, the keys of a dict, the characters of a
- * text. */
+/* Returns the elements over which a for iterates: a list, the keys of a dict, the characters of
+ * a text. */
 const struct list *elements(struct run *, struct value, const char *what);
 size_t characters(struct run *, const struct text *);
-/* The byte at which character i begins, text->n behind the last one. */
+/* Returns the offset of character i; text->n after the last one. */
 size_t character_at(struct run *, const struct text *, size_t i);
 struct value text_part(struct run *, const struct text *, size_t from, size_t to);
 struct value slice(struct run *, struct value, const struct value *from, const struct value *to,
@@ -189,33 +190,33 @@ struct sink {
 void sink_put(struct run *, struct sink *, const struct text *);
 void sink_bytes(struct run *, struct sink *, const char *at, size_t n);
 struct value sink_value(struct run *, const struct sink *);
-/* As Python's json.dumps(ensure_ascii=False), and as its repr(). indent: blanks of each level, or
- * -1: all in one line. */
+/* Append a value as Python's json.dumps(ensure_ascii=False), and as its repr(). indent: blanks
+ * for each level, or -1: on one line. */
 void put_json(struct run *, struct sink *, struct value, int indent);
 void put_repr(struct run *, struct sink *, struct value);
 
 /* ---- filters, tests, functions, methods ---- */
 
-/* The argument at place i, or that of the name; NULL when it is not given. */
+/* Returns the argument at place i or with this name; NULL if it is not given. */
 struct value *arg(struct args *, unsigned i, const char *name);
-/* Fails when an argument was given that nobody looked at. */
+/* Fails if an argument was given that arg() was never asked for. */
 void args_done(struct run *, const struct args *, const char *kind, const char *name);
 
-/* Both fail for a name that is not supported. */
+/* Apply a filter or a test by name; fail for an unknown name. */
 struct value filter(struct run *, const char *name, struct value, struct args *);
 int test(struct run *, const char *name, struct value, struct args *);
-/* V_UNDEFINED when there is none of the name. */
+/* Returns the method of self with this name; V_UNDEFINED if it has none. */
 struct value method(struct run *, struct value self, const char *name);
 struct value global(struct run *, const char *name, const char *date);
 
-/* Where `part` is in a text first; NULL: it is not. */
+/* Returns the first place of `part` in a text, or NULL. */
 const char *text_find(struct run *, const struct text *, const struct text *part);
-/* Those that a filter and a method have in common */
+/* Shared by a filter and a method of the same name. */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 struct value text_strip(struct run *, const struct text *, const struct text *of, int sides);
 struct value text_replace(struct run *, const struct text *, const struct text *from,
     const struct text *to, int64_t most);
-/* most < 0: at all places */
+/* most < 0: split at all places */
 struct value text_split(struct run *, const struct text *, const struct text *at, int64_t most);
 struct value text_words(struct run *, const struct text *);
 enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE };
@@ -242,7 +243,7 @@ struct node {
 	enum node_kind kind;
 	enum operator op;
 	unsigned line;
-	const char *name;               /* of a variable, attribute, filter, test, macro, keyword */
+	const char *name;               /* of variable, attribute, filter, test, macro, keyword */
 	struct value value;             /* N_CONST, S_TEXT */
 	/* operands; of statements a: the expression, b: body, c: else, d: condition of a for */
 	struct node *a, *b, *c, *d;
@@ -260,19 +261,19 @@ enum token_kind {
 struct token {
 	enum token_kind kind;
 	unsigned line;
-	const char *at;                 /* the text; of T_NAME, T_OP terminated */
+	const char *at;                 /* the text; terminated for T_NAME and T_OP */
 	size_t n;
 	int64_t i;
 	double r;
 };
 
-/* All tokens, the last one T_END. */
+/* Returns all tokens; the last one is T_END. */
 struct token *lex(struct run *, const char *text, size_t len);
 
 struct parser {
 	struct run *run;
 	const struct token *t;          /* the next one */
-	unsigned loops;                 /* that the statement stands in */
+	unsigned loops;                 /* loops around the current statement */
 };
 
 struct node *new_node(struct parser *, enum node_kind);
@@ -286,7 +287,7 @@ void unexpected(struct parser *, const char *wanted) __attribute__((noreturn));
 struct node *parse_expression(struct parser *);                /* with "x if y else z" */
 struct node *parse_expression_or_tuple(struct parser *);
 struct node *parse_or(struct parser *);                        /* without */
-void parse_arguments(struct parser *, struct node *call);      /* behind "(" */
+void parse_arguments(struct parser *, struct node *call);      /* Parses the arguments after "(". */
 struct node *parse_filters(struct parser *, struct node *);
 struct node *parse_template(struct parser *);
 
@@ -303,13 +304,15 @@ struct frame {
 	struct binding *first;
 };
 
-/* A rendering: a run, and where it prints to. */
+/* A rendering: a run and its output. */
 struct render {
-	struct run run;                 /* the first member: a struct run * is one of these */
+	/* first member, so that a struct run * can be cast to this */
+	struct run run;
 	const struct jinja_context *context;
 	struct frame *frame;            /* the innermost one */
 	struct sink *sink;
-	struct value printed;           /* by the body of the block whose filters run: N_PRINTED */
+	/* for N_PRINTED: the block's body, to which its filters are applied */
+	struct value printed;
 };
 
 struct value evaluate(struct render *, const struct node *);
@@ -318,7 +321,7 @@ struct value lookup(struct render *, const char *name);
 void bind(struct render *, const char *name, struct value);
 enum ends { ENDS, BREAKS, CONTINUES };
 enum ends execute(struct render *, const struct node *list);
-/* struct callable.call of a macro */
+/* the struct callable.call of a macro */
 struct value call_macro(struct run *, const struct callable *, struct args *);
 
 #endif

@@ -1,17 +1,16 @@
-/* budgets.h - what evict.c, the budget policies and global.c know of each other; private to
- * methods/ */
+/* budgets.h - what evict.c, the budget policies and global.c share; private to methods/ */
 #ifndef KVPIPE_BUDGETS_H
 #define KVPIPE_BUDGETS_H
 
 #include "methods/methods.h"
 
-/* Rows that are always kept, by the reason; a row counts once, for the first. */
+/* Numbers of always-kept rows by reason; a row counts once, for the first reason. */
 struct always {
 	uint32_t sink, recent, infinite;
 };
 
-/* A layer whose rows have been ranked: the scores, with +inf for what is always kept. Rows
- * before opt.since are not in it. */
+/* The rank of the rows of a layer: their scores, with +inf for always-kept rows. Leaves out
+ * rows before opt.since. */
 struct ranked {
 	uint32_t heads;
 	uint32_t *old;          /* [G] rows before opt.since */
@@ -20,28 +19,29 @@ struct ranked {
 	float *rank;            /* [sum n] */
 };
 
-/* Errors as evict_choose(); r is to be freed in any case. */
+/* Fills r from the rows and scores of in. Errors as evict_choose(); call ranked_free() in any
+ * case. */
 int rank_layer(struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size);
 void ranked_free(struct ranked *r);
 uint32_t always_kept(const struct always *a);
 
-/* The rows that opt.budget or opt.rate wants of a KV head with n rows to be ranked; may be more
- * than n. */
+/* Returns how many of n ranked rows opt.budget or opt.rate asks for in a KV head; may exceed n. */
 uint32_t budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t n);
 
-/* What the budget of a KV head in one layer is made from. */
+/* The numbers from which a policy computes the budget of a KV head in one layer. */
 struct layer_share {
 	uint32_t l, L;          /* layer l of L */
-	uint32_t skipped_before, skipped;       /* of these, before l and in all, keep all rows */
-	uint32_t n;             /* rows that are scored */
+	uint32_t skipped_before, skipped;       /* layers that keep all rows: before l, in all */
+	uint32_t n;             /* rows with a score */
 	uint32_t always;        /* of them always kept */
-	uint32_t wanted;        /* the mean over the layers, a whole number; may be more than n */
-	double wanted_real;     /* the same before a rate of the rows was rounded down */
+	uint32_t wanted;        /* mean over the layers, rounded; may exceed n */
+	double wanted_real;     /* the same mean before rounding */
 };
 
-/* layers_NAME(): the budget of the KV head in this layer, at most n. heads_NAME(): count[G], the
- * budget of each KV head, <- the same total, shared by the scores; errors as evict_choose(). */
+/* layers_NAME(): returns the budget of each KV head of this layer, at most n. heads_NAME():
+ * count[G] <- the budgets of the KV heads, the same total shared by the scores; errors as
+ * evict_choose(). */
 #define POLICY(name, for_layers, for_heads, ...) \
 	uint32_t layers_##for_layers(const struct layer_share *); \
 	int heads_##for_heads(uint32_t *count, const struct ranked *, \

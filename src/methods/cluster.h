@@ -1,4 +1,4 @@
-/* cluster.h - keys that point the same way: the clusters of ClusterKV
+/* cluster.h - clusters of keys by direction, for ClusterKV
  *
  * Liu et al. 2024, "ClusterKV: Manipulating LLM KV Cache in Semantic Space for Recallable
  * Compression", section 3.2. One KV head at a time; no threads, no device. */
@@ -16,22 +16,22 @@ struct cluster_input {
 	uint32_t width;         /* E */
 	enum kv_dtype dtype;
 	uint32_t clusters;      /* wanted, 1 .. rows */
-	uint32_t iterations;    /* at most so many */
-	uint64_t seed;          /* other seeds of the clusters */
+	uint32_t iterations;    /* at most */
+	uint64_t seed;          /* of the first choice of clusters */
 	/* y[n][rows] <- the dot products of x[n][E] and keys[rows][E] of dtype, summed in f32.
-	 * Returns 0, or -1. NULL: slow loops. with: its own */
+	 * Returns 0, or -1. NULL: slow loops. with: its first argument */
 	int (*products)(void *with, float *y, const float *x, uint32_t n, const void *keys,
 	    uint32_t rows);
 	void *with;
 };
 
-/* label[rows] <- the cluster of each key, below *n; mean[*n][E] of dtype <- the mean of the keys
- * of each, for which there is room for in->clusters; *n <- how many clusters there are: as many as
- * wanted, unless the keys have fewer directions. Each has a key. Returns CLUSTER_OK or CLUSTER_E*;
- * with CLUSTER_EKEY *n is the row. */
+/* label[rows] <- the cluster of each key, below *n; mean[in->clusters][E] of dtype, first *n <-
+ * the mean key of each cluster; *n <- the number of clusters: as many as wanted, unless the
+ * keys have fewer directions. No cluster is empty. Returns CLUSTER_OK or CLUSTER_E*; for
+ * CLUSTER_EKEY *n is the row. */
 int cluster_keys(const struct cluster_input *in, uint32_t *label, void *mean, uint32_t *n);
 
-/* The seed for the keys of one KV head of one layer from row `first` on. */
+/* Returns the seed for one KV head of one layer, rows from `first` on. */
 uint64_t cluster_seed(uint64_t seed, uint32_t layer, uint32_t head, uint32_t first);
 
 #endif

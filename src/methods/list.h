@@ -1,12 +1,12 @@
 /* list.h - METHOD(name, needs, uses, op, aliases, about, defaults ...): every scoring method
  *
- * A new method is a file NAME.c with score_NAME() in it, an entry here, a paragraph in
- * kv-score(1) and a test. This list makes the prototypes (scorers.h), the table (method.c),
- * `kv-score --list`, and what tests/contract.bats holds to the contract of methods.h. uses:
- * the options of kv-score that the method reads. op: OP(name) where struct ops (ops/ops.h) has a
- * device version of the whole score, made from the keys alone; LISTS(name) where lists_NAME() in
- * NAME.c says how a device makes the score from attention that it has added up; else NO_OP.
- * aliases: what papers and other programs call exactly this method. defaults: struct
+ * A new method is a file NAME.c with score_NAME(), an entry here, a paragraph in kv-score(1)
+ * and a test. This list makes the prototypes (scorers.h), the table (method.c), `kv-score
+ * --list`, and the methods that tests/contract.bats holds to the contract of methods.h. uses:
+ * the options of kv-score that the method reads. op: OP(name) if struct ops (ops/ops.h) has a
+ * device version of the whole score, computed from the keys alone; LISTS(name) if lists_NAME()
+ * in NAME.c says how a device computes the score from its own sums of attention mass; else
+ * NO_OP. aliases: other names of exactly this method, in papers and programs. defaults: struct
  * score_options. */
 
 METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", LISTS(snapkv), "",

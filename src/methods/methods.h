@@ -1,10 +1,9 @@
 /* methods.h - scorers, budgets, selection: which rows of a cache stay
  *
- * A method ranks, the driver decides: a scorer fills one f32 for each row of a layer (greater
- * is kept first, +inf always); budgets, always-kept rows, top-k and ties (the lower position
- * wins) are in one place, so that all methods are compared under the same rules. Pure C on host
- * arrays; no model, no device. What is attention arithmetic comes in as `window_mass` and
- * `mass`.
+ * A method ranks, the driver decides: a scorer fills one f32 for each row of a layer (greater is
+ * kept first, +inf always); budgets, always-kept rows, top-k and ties (the lower position wins)
+ * are in one place, so that all methods are compared under the same rules. Pure C on host arrays;
+ * no model, no device. Attention is computed by the caller and passed as `window_mass` and `mass`.
  *
  * Letters as in ops/ops.h: H query heads, G KV heads, R = H/G, E head width, S[g] rows, W
  * observation window. Arrays over the rows of a layer are packed: KV head 0's S[0] entries,
@@ -25,8 +24,7 @@ enum {
 	/* every token of the text has run in every layer, at its position: next_position - p
 	 * queries could see the row at position p */
 	NEED_EVERY_QUERY = 32,
-	/* of the observation queries some are of rows that are not stored: learned tokens, a
-	 * draft */
+	/* some observation queries are of tokens that are not stored: learned tokens, a draft */
 	NEED_UNSTORED = 64
 };
 
@@ -35,42 +33,43 @@ struct score_options {
 	enum pool pool;
 	enum reduce reduce;
 	enum order order;
-	enum over_queries over_queries; /* what window_mass is made with */
-	uint32_t sink;          /* recent: first positions that are always kept */
+	enum over_queries over_queries; /* how window_mass is reduced over the queries */
+	uint32_t sink;          /* recent: positions below it are always kept */
 	uint64_t seed;          /* random */
-	/* observation queries that are used, the last ones; 0 = all that are stored */
+	/* number of observation queries to use, the last ones; 0 = all */
 	uint32_t window;
-	int keep_last;          /* tova: the token of the query is always kept */
+	int keep_last;          /* tova: always keep the token of the query */
 };
 
 struct score_input {
 	uint32_t layer;
-	/* which KV head of the layer rows' first one is: 0, except where method_score() shows
-	 * a method one head at a time */
+	/* KV head of the layer that rows' first one is: 0, unless method_score() calls a method
+	 * one head at a time */
 	uint32_t head;
 	uint32_t query_heads;                   /* H; of the KV heads in rows */
 	uint32_t width;                         /* E */
 	const struct kv_rows *rows;             /* G = rows->heads */
 	const void *keys;                       /* [sum S][E] of dtype, or NULL */
-	/* [G] which row of keys is the first one of each KV head; NULL: they are packed. A
-	 * method that is shown one head at a time always has NULL */
+	/* [G] first row of each KV head in keys; NULL: packed. Always NULL for a method that is
+	 * called one head at a time */
 	const uint64_t *key_start;
 	enum kv_dtype dtype;
-	/* [H][stride] window attention of each query head over the S[h/R] rows, its sum over
-	 * the window, or its maximum; or NULL */
+	/* [H][stride] attention mass from the window to the S[h/R] rows of each query head, the
+	 * sum over the queries or the maximum; or NULL */
 	const float *window_mass;
 	size_t stride;
-	/* attention that the rows have received from all queries of the text so far, as the
-	 * snapshot has it: KV head 0's R lists of S[0], then KV head 1's, ...; or NULL */
+	/* attention mass of the rows from all queries of the text so far, from the snapshot: KV
+	 * head 0's R lists of S[0], then KV head 1's, ...; or NULL */
 	const float *mass;
-	/* attention mass of probe tokens, which are not stored, in the same order; or NULL */
+	/* attention mass from probe tokens, which are not stored, in the same order; or NULL */
 	const float *probe_mass;
 	uint32_t window;                        /* W, 0 without observation */
-	/* [W] positions of the observation queries, ascending; from next_position on those of
+	/* [W] positions of the observation queries, ascending; at next_position or above: of
 	 * tokens that are not stored */
 	const uint32_t *window_pos;
 	uint32_t next_position;
-	uint32_t sees;                          /* positions that a query here sees; 0: all */
+	/* positions that a query of this layer sees; 0: all */
+	uint32_t sees;
 };
 
 struct method {
@@ -78,12 +77,12 @@ struct method {
 	unsigned needs;
 	/* score[sum S] <- importance. Returns 0, or -1 when out of memory. */
 	int (*score)(const struct score_input *in, const struct score_options *opt, float *score);
-	/* Where a device has the lists that the scores are made from (window_mass, mass): *rule and
-	 * scored[G] <- how, of all but the last rows of each KV head, which have +inf. Returns 0
-	 * where these rows want more than a rule. NULL: the method does always */
+	/* For a device that has the lists behind the score (window_mass, mass): *rule <- how to
+	 * make scores from them, for the first scored[G] rows of each KV head; the other rows
+	 * have +inf. Returns 0 if the rows need more than a rule. NULL: the method always does */
 	int (*lists)(const struct score_input *in, const struct score_options *opt,
 	    struct list_rule *rule, uint32_t *scored);
-	/* other names of exactly this method, of papers and programs, space-separated */
+	/* other names of exactly this method, in papers and programs, space-separated */
 	const char *aliases;
 	const char *about;                      /* one line for kv-score --list */
 	struct score_options defaults;          /* the paper's */
@@ -92,38 +91,39 @@ struct method {
 };
 
 extern const struct method methods[];           /* ends with a NULL name; made from list.h */
-/* By its name or one of its aliases, in upper or lower case. */
+/* Returns the method with this name or alias, in upper or lower case, or NULL. */
 const struct method *method_named(const char *name);
 
-/* Is the word one of those in a list such as struct method.uses? In upper or lower case. */
+/* Returns whether a list such as struct method.uses has the word, in upper or lower case. */
 int names_word(const char *words, const char *word);
 
 /* ---- options by name (label.c) ---- */
 
-/* The names of the values of enum pool and so on, in their order; a NULL behind them. */
+/* The names of the values of enum pool and so on, in their order; ends with NULL. */
 extern const char *const pool_names[], *const reduce_names[], *const over_names[],
     *const order_names[];
 
-/* The value of the option of this name: text, or NULL and *number. queries: how many observation
- * queries there were, for "window". */
+/* Returns the value of the option with this name: a text, or NULL and *number. queries: number
+ * of observation queries, for "window". */
 const char *score_option(const struct score_options *opt, const char *name, uint32_t queries,
     uint64_t *number);
 
-/* label[size] <- the method and each option that it uses, as an sCOR section has them
- * (kv-snapshot(5), 4.6). since: rows at lower positions were not scored; 0 is not named. */
+/* label[size] <- the method and each option it uses, as in an sCOR section (kv-snapshot(5),
+ * 4.6). since: rows at lower positions were not scored; left out if 0. */
 void score_label(char *label, size_t size, const struct method *method,
     const struct score_options *opt, uint32_t since, uint32_t queries);
 
 /* ---- scoring ---- */
 
-/* score[sum S] <- the method's scores of a layer, KV heads shared among up to `threads` threads
- * (at least 1): the same scores whatever their number. Returns 0, or -1 when out of memory. */
+/* score[sum S] <- the method's scores of a layer, computed by up to `threads` threads (at least
+ * 1), each for some KV heads. The scores do not depend on their number. Returns 0, or -1 when
+ * out of memory. */
 int method_score(const struct method *method, const struct score_input *in,
     const struct score_options *opt, unsigned threads, float *score);
 
 /* ---- budgets ---- */
 
-/* floor(rows * rate + 1e-9): the one rounding rule (methods.md 0). */
+/* Returns floor(rows * rate + 1e-9): the one rounding rule (methods.md 0). */
 uint64_t budget_of_rate(uint64_t rows, double rate);
 
 struct evict_options;
@@ -133,19 +133,19 @@ struct ranked;
 /* How layers and KV heads share the budget. */
 struct policy {
 	const char *name;
-	/* how the budgets of the layers differ, how the KV heads of a layer share theirs:
-	 * budgets.h */
+	/* how the budgets of layers differ; how the KV heads of a layer share theirs: budgets.h */
 	uint32_t (*layers)(const struct layer_share *);
 	int (*heads)(uint32_t *count, const struct ranked *, const struct evict_options *,
 	    char *why, size_t size);
 	int global;             /* all layers and KV heads share one budget: global_counts() */
-	const char *uses;       /* "alpha normalize": as struct method.uses, of kv-evict */
-	const char *aliases, *about;    /* as those of struct method */
+	/* options of kv-evict that it reads, "alpha normalize": as struct method.uses */
+	const char *uses;
+	const char *aliases, *about;    /* as in struct method */
 };
 
 extern const struct policy policies[];          /* ends with a NULL name; made from policies.h */
 const struct policy *policy_named(const char *name);    /* as method_named() */
-/* KV heads may keep different numbers of rows. */
+/* Returns whether KV heads may keep different numbers of rows. */
 int policy_shares(const struct policy *policy);
 
 struct evict_options {
@@ -153,98 +153,97 @@ struct evict_options {
 	double rate;            /* share of the rows to keep, 0 < rate <= 1 */
 	uint32_t sink;          /* first rows (positions < sink) always kept */
 	uint32_t recent;        /* last positions (>= next_position - recent) always kept */
-	uint32_t since;         /* rows at lower positions all stay, and count nowhere */
+	uint32_t since;         /* rows at lower positions stay and count nowhere */
 	const struct policy *policy;    /* NULL: uniform */
-	double alpha;           /* ada*: the share of its budget that a KV head has for sure */
-	int normalize;          /* ada: heads weighted by how concentrated their scores are */
-	int same_rows;          /* all KV heads keep the same rows, by the mean of their scores */
+	double alpha;           /* ada*: guaranteed share of a KV head's even budget */
+	int normalize;          /* ada: weigh heads by how concentrated their scores are */
+	int same_rows;          /* all KV heads keep the same rows, by their mean score */
 	uint32_t stream_sink, stream_recent;    /* what streaming heads keep */
-	/* EVICT_EBUDGET for a budget that is smaller than what is always kept; 0: that is kept */
+	/* EVICT_EBUDGET for a budget smaller than the always-kept rows; 0: they are kept */
 	int refuse_small;
 };
 
-/* What evict_choose() refuses: a budget that is too small (refuse_small), rows or scores to which
- * the options cannot be applied. */
+/* EVICT_EBUDGET: a budget is too small (refuse_small). EVICT_EINPUT: the options do not apply
+ * to these rows or scores. */
 enum { EVICT_OK = 0, EVICT_ENOMEM = -1, EVICT_EBUDGET = -2, EVICT_EINPUT = -3 };
 
 struct evict_input {
 	uint32_t layer, layers;                 /* l of L */
-	/* how many layers before this one, and in all, keep all rows whatever the budget */
+	/* layers that keep all rows whatever the budget: before this one, in all */
 	uint32_t skipped_before, skipped;
 	const struct kv_rows *rows;
 	/* [sum S]; NULL: only sink and recent count, then the latest rows */
 	const float *score;
 	uint32_t next_position;
-	/* what rate is a share of; 0 = the rows of the KV head, from opt.since on */
+	/* base of rate; 0 = the rows of the KV head, from opt.since on */
 	uint32_t tokens;
 	/* [G] 1 = a streaming head: keeps opt.stream_sink and opt.stream_recent positions and
-	 * nothing else, whatever the budget and opt.since; NULL = none. Not where heads share
-	 * budgets or rows */
+	 * nothing else, whatever the budget and opt.since; NULL = none. Not with policies that
+	 * share budgets or rows */
 	const uint8_t *streaming;
-	/* [G] rows of each KV head, from opt.since on, as global_counts() has them; NULL = what
-	 * opt says */
+	/* [G] rows for each KV head, from opt.since on, from global_counts(); NULL = by opt */
 	const uint32_t *count;
 };
 
-/* The rows of one layer that stay: for each KV head g the ascending row numbers keep[g][0 ..
+/* The kept rows of one layer: for each KV head g the ascending row numbers keep[g][0 ..
  * count[g]-1]. */
 struct kept {
 	uint32_t heads;
 	uint32_t *count;        /* [G] */
 	uint32_t **keep;        /* [G] -> [count[g]] */
-	/* the most rows that a KV head keeps beyond its budget, which is smaller than what is
-	 * always kept */
+	/* greatest excess of always-kept rows over a KV head's smaller budget */
 	uint32_t beyond;
-	/* of the KV heads that have more rows than the budget: the rows that the policy gives to
-	 * them, before they share, and their budgets, as many as `budgets` together */
+	/* over the KV heads with more rows than the budget: sum of the rows that the policy
+	 * gives them before sharing; sum of their budgets; their number */
 	uint64_t given;
 	double budget;
 	uint32_t budgets;
 };
 
-/* Chooses. A head with no more rows than its budget keeps them all. A budget that is smaller than
- * what is always kept (sinks, recent, scores of +inf) leaves just that; one of zero, which a rate
- * of few rows rounds down to, leaves one row where the head would have none. With opt.refuse_small
- * both are EVICT_EBUDGET. EVICT_EINPUT when rows or scores are of the wrong kind for the options;
- * why (size bytes) says so with the numbers. out must be freed by kept_free(). */
+/* Chooses the rows that stay. A head with no more rows than its budget keeps them all. A budget
+ * smaller than the always-kept rows (sinks, recent, scores of +inf) keeps just these; a budget
+ * of zero, which a rate of few rows rounds down to, keeps one row if the head would have none.
+ * With opt.refuse_small both are EVICT_EBUDGET. Returns EVICT_EINPUT if rows or scores do not
+ * fit the options; why (size bytes) says so with the numbers. out must be freed by kept_free(). */
 int evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
     char *why, size_t size);
 void kept_free(struct kept *kept);
 
-/* The same without the scores, where a device has them and is to choose: how many rows of each KV
- * head stay, and which of them whatever their scores are. */
+/* The result of evict_plan(): how many rows of each KV head stay, and which of them whatever
+ * their scores. */
 struct evict_plan {
 	struct kept kept;       /* keep is NULL */
-	uint32_t *first, *last; /* [G] the rows before first[g] and from last[g] on always stay */
+	uint32_t *first, *last; /* [G] rows before first[g] and from last[g] on always stay */
 };
 
-/* Is the choice in each KV head that of its own scores, so that evict_plan() can be asked? Not
- * where KV heads share a budget or their rows, nor with opt.since. */
+/* Returns whether each KV head chooses by its own scores alone, so that evict_plan() applies:
+ * not if KV heads share a budget or rows, nor with opt.since. */
 int evict_plans(const struct evict_input *in, const struct evict_options *opt);
-/* scored[G]: so many rows, the first ones, have a score, which is not +inf; the others +inf.
- * Returns as evict_choose(). out must be freed by evict_plan_free(). */
+/* As evict_choose(), but without the scores, for a device that has them and chooses. scored[G]:
+ * number of rows, the first ones, with a score below +inf; the others have +inf. out must be
+ * freed by evict_plan_free(). */
 int evict_plan(const struct evict_input *in, const struct evict_options *opt,
     const uint32_t *scored, struct evict_plan *out, char *why, size_t size);
 void evict_plan_free(struct evict_plan *);
 
 /* One budget for all layers and KV heads together: the rows with the greatest scores of the
- * whole cache stay (global.c). Needs all scores before the first choice; holds nothing else. */
+ * whole cache stay (global.c). Needs all scores before the first choice; stores only scores. */
 struct global;
 struct global *global_new(void);                /* NULL = out of memory */
-/* Takes a layer, layers in order. Errors as evict_choose(). */
+/* Adds the scores of the next layer, in order. Errors as evict_choose(). */
 int global_add(struct global *all, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size);
-/* After the last layer: *count <- [L][G] rows of each, for evict_input.count; they belong to
- * all. The total is that of the uniform budgets, or floor(all rows * rate + 1e-9); *beyond <- how
- * many more there are, as with kept.beyond. */
+/* Call after the last layer: *count <- [L][G] rows for each KV head, for evict_input.count,
+ * owned by `all`. Their total is that of the uniform budgets, or floor(all rows * rate + 1e-9);
+ * *beyond <- the excess of always-kept rows over it, as kept.beyond. Errors as evict_choose(). */
 int global_counts(struct global *all, const struct evict_options *opt, const uint32_t **count,
     uint64_t *beyond, char *why, size_t size);
 void global_free(struct global *all);           /* NULL is allowed */
 
 /* ---- head masks ---- */
 
-/* The importance of each KV head, of DuoAttention or PruLong: text, a line for each layer, a
- * number for each KV head. */
+/* The importance of each KV head for DuoAttention or PruLong: text with a line for each layer
+ * and a number for each KV head. */
 struct head_mask {
 	uint32_t layers, heads;
 	double *full;           /* [layers][heads] clipped to 0 .. 1 */
@@ -252,21 +251,21 @@ struct head_mask {
 
 enum { MASK_OK = 0, MASK_ENOMEM = -1, MASK_ETEXT = -2 };
 
-/* Numbers between blanks, tabs or commas, as many in each line; # begins a comment, empty lines
- * do not count. text[len] must be zero. MASK_ETEXT: why is "line 3 column 2: ...". out must be
- * freed by head_mask_free(). */
+/* Parses numbers separated by blanks, tabs or commas, equally many in each line; # begins a
+ * comment, empty lines are ignored. text[len] must be zero. For MASK_ETEXT why is "line 3
+ * column 2: ...". out must be freed by head_mask_free(). */
 int head_mask_parse(struct head_mask *out, const char *text, size_t len, char *why, size_t size);
 void head_mask_free(struct head_mask *mask);
 
-/* streaming[layers][heads] <- 1 for the round(n * sparsity) of all n heads (halves to even)
- * with the smallest numbers, of equal ones those of the lower layer, then of the lower head. With
- * a negative sparsity for those below 0.5. Returns 0, or -1 when out of memory. */
+/* streaming[layers][heads] <- 1 for the round(n * sparsity) (halves to even) of all n heads
+ * with the smallest numbers; of equal ones the lower layer, then the lower head. A negative
+ * sparsity cuts those below 0.5. Returns 0, or -1 when out of memory. */
 int head_mask_cut(const struct head_mask *mask, double sparsity, uint8_t *streaming);
 
 /* ---- lists of rows ---- */
 
-/* Which rows of each KV head stay, as somebody else has chosen them (row_list.c says how they are
- * written). */
+/* The rows of each KV head that stay, chosen by another program (row_list.c describes the
+ * text). */
 struct row_list_line;
 struct row_list {
 	struct row_list_line *line;     /* [lines] by layer and KV head; NULL = no list */
@@ -275,12 +274,12 @@ struct row_list {
 	size_t positions;
 };
 
-/* EVICT_EINPUT: why is "line 3: ...". out must be freed by row_list_free(). */
+/* Parses a list. For EVICT_EINPUT why is "line 3: ...". out must be freed by row_list_free(). */
 int row_list_parse(struct row_list *out, const char *text, size_t len, char *why, size_t size);
 void row_list_free(struct row_list *list);
-/* As evict_choose(): the rows of in's layer that are in the list. Of in: layer, layers, rows.
- * EVICT_EINPUT when the list has no line for a KV head, a row that is not there, or lines for more
- * layers or KV heads than there are. */
+/* As evict_choose(), but keeps the rows of in's layer that the list has. Reads in's layer,
+ * layers and rows. Returns EVICT_EINPUT if the list has no line for a KV head, a row that does
+ * not exist, or lines for layers or KV heads that do not exist. */
 int row_list_choose(const struct row_list *list, const struct evict_input *in, struct kept *out,
     char *why, size_t size);
 
@@ -290,8 +289,8 @@ int row_list_choose(const struct row_list *list, const struct evict_input *in, s
  * row wins. Linear in n. scratch: 2048 * 8 bytes on the stack. k <= n; no NaN. */
 void select_top(const float *score, uint32_t n, uint32_t k, uint32_t *keep);
 
-/* count[parts] <- how many of the k greatest of all scores lie in each part. The parts have
- * n[p] scores and lie one after another; of equal scores the first ones win. k <= their sum. */
+/* count[parts] <- how many of the k greatest of all scores are in each part. The n[p] scores of
+ * the parts are concatenated; of equal scores the first ones win. k <= their number. */
 void select_counts(const float *score, const uint32_t *n, size_t parts, size_t k, uint32_t *count);
 
 /* ---- parts that scorers share ---- */
@@ -303,21 +302,21 @@ void pool_rows(float *y, const float *x, uint32_t n, uint32_t kernel, enum pool 
 /* y[n] <- reduction of R lists x[r*stride + i]. y may be x. */
 void reduce_group(float *y, const float *x, size_t stride, uint32_t R, uint32_t n, enum reduce how);
 
-/* score[sum S] <- mass reduced over the query heads of each KV head. mass: for KV head 0 R lists of
- * S[0] numbers, then those of KV head 1, ... */
+/* score[sum S] <- mass reduced over the query heads of each KV head. mass: R lists of S[0]
+ * numbers for KV head 0, then those of KV head 1, ... */
 void reduce_mass(float *score, const float *mass, const struct score_input *in, enum reduce how);
 
-/* score[n] <- the R lists mass[r*stride ...] pooled along the rows and reduced to one, in the order
- * that the options say. scratch[R*n]. */
+/* score[n] <- the R lists mass[r*stride ...] pooled along the rows and reduced to one, in the
+ * order of opt->order. scratch[R*n]. */
 void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R, uint32_t n,
     const struct score_options *opt, float *scratch);
 
 /* ---- positions ---- */
 
-/* Rotates the keys [n][E] of one KV head in place from positions from[n] to to[n], by (to - from) *
- * freq[i] for the pair (i, i + turned/2), freq[turned/2] as model_rope_frequencies() gives it; the
- * channels from turned on stay. In double precision, rounded to dtype at the end; a row whose
- * position stays is not touched. Returns 0, or -1 when out of memory. */
+/* Rotates the keys [n][E] of one KV head in place from positions from[n] to to[n], by (to -
+ * from) * freq[i] for the pair (i, i + turned/2), freq[turned/2] as model_rope_frequencies()
+ * gives it; channels from `turned` on stay. In double precision, rounded to dtype at the end; a
+ * row whose position stays is not touched. Returns 0, or -1 when out of memory. */
 int rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
     uint32_t turned, uint32_t n, uint32_t E, enum kv_dtype dtype);
 

@@ -1,4 +1,5 @@
-/* offload_thresholds.h - how many layers' keys and values go to the host, by the length of the text
+/* offload_thresholds.h - how many layers' keys and values are offloaded, by length of
+ * the text
  *
  * SpeContext (Xu et al. 2025), section 6. With L layers, H KV heads of width D, groups of alpha
  * query heads, R requests, rows of e bytes an element, and a budget of B rows for a layer on the
@@ -6,10 +7,10 @@
  *
  *     M(i, S) = 1.3 (M_O + M_D) + 2 e R H D ((L - i + 1 + alpha) S + i B)
  *
- * bytes when i layers are on the host: M_O of weights, M_D of the retrieval head, three tenths of
- * both for activations, a layer of keys for the head, alpha for keys and values that the authors'
- * program repeats for each query head. e is 2 in the paper, which gives its factor of 4. Algorithm
- * 1 prints the term of the buffers without that factor; equation 7 has it, and is what this is.
+ * bytes with i layers on the host: M_O of weights, M_D of the retrieval head, three tenths of both
+ * for activations, a layer of keys for the head, alpha for keys and values that the authors'
+ * program repeats for each query head. e is 2 in the paper, hence its factor of 4. Algorithm 1
+ * prints the term of the buffers without that factor; this follows equation 7, which has it.
  *
  * Pure C. Sums are exact. */
 #ifndef METHODS_OFFLOAD_H
@@ -31,10 +32,10 @@ struct offload_plan {
  * any does). Returns 0, and *tokens 0, when not even the fixed part fits. */
 int offload_threshold(const struct offload_plan *, uint32_t i, uint64_t *tokens);
 
-/* Algorithm 2: how many layers are on the host, from the last one backwards, while the token behind
- * S others runs: the fewest with which S + 1 tokens fit (equation 8). OFFLOAD_NONE: they never do.
- * As long as a text is shorter than the budget, a layer on the host costs more than it frees, and
- * none goes. */
+/* Algorithm 2: returns the number of layers on the host, counted from the last one, while the
+ * token after S others runs: the fewest with which S + 1 tokens fit (equation 8). OFFLOAD_NONE:
+ * no number suffices. For a text shorter than the budget a layer on the host costs more than it
+ * frees, and none is offloaded. */
 uint32_t offload_layers(const struct offload_plan *, uint64_t S);
 
 #endif

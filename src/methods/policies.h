@@ -1,13 +1,13 @@
 /* policies.h - POLICY(name, layers, heads, global, uses, aliases, about): every budget policy of
  * kv-evict
  *
- * A new policy is an entry here, its functions layers_LAYERS() and heads_HEADS() where these are
- * new (budgets.h says what they get), a paragraph in kv-evict(1) and its formula in
+ * A new policy is an entry here, its functions layers_LAYERS() and heads_HEADS() if these are
+ * new (budgets.h describes their arguments), a paragraph in kv-evict(1) and its formula in
  * tests/oracle/budgets.py. This list makes the prototypes (budgets.h), the table (policy.c) and
  * `kv-evict --list`. layers: how the budgets of the layers differ. heads: how the KV heads of a
  * layer share theirs. global: 1, all layers and KV heads share one budget (global.c). uses: the
- * options of kv-evict that only some policies read. aliases: what papers and other programs call
- * exactly this policy. */
+ * options of kv-evict that only some policies read. aliases: other names of exactly this
+ * policy, in papers and programs. */
 
 /* for --help */
 #define POLICY_NAMES "uniform, pyramid, pyramid-exact, pyramid-kvpress, ada, ada-kvpress, " \

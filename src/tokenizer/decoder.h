@@ -1,8 +1,8 @@
-/* decoder.h - from what the vocabulary has for a token to the bytes that it stands for
+/* decoder.h - from a token's key in the vocabulary to its bytes
  *
- * Decoders of Hugging Face work on the list of all tokens. What they do to one of them depends on
- * the others only at the beginning of a text, where leading spaces go: that part is
- * tokenizer_begin()'s. */
+ * Decoders of Hugging Face work on the list of all tokens. Their effect on a token depends on
+ * the others only at the beginning of a text, where leading spaces are dropped:
+ * tokenizer_begin() does that. */
 #ifndef KVPIPE_DECODER_H
 #define KVPIPE_DECODER_H
 
@@ -11,10 +11,10 @@
 #define DECODER_MOST 16
 
 enum decode_kind {
-	DECODE_BYTE_LEVEL,      /* the characters that spell bytes become those */
+	DECODE_BYTE_LEVEL,      /* characters that spell bytes (GPT-2) become those bytes */
 	DECODE_REPLACE,         /* `from` becomes `to` */
 	DECODE_BYTE_FALLBACK,   /* <0x0A> becomes that byte */
-	/* up to `start` times `from` goes away at the front, `stop` behind */
+	/* drops up to `start` times `from` at the front, up to `stop` at the end */
 	DECODE_STRIP,
 	DECODE_METASPACE        /* `from` becomes a space */
 };
@@ -28,21 +28,21 @@ struct decode_step {
 struct decoder {
 	unsigned n;
 	struct decode_step step[DECODER_MOST];
-	int fused;              /* what comes now sees one text */
-	int drops;              /* Metaspace leaves its characters out of the first token */
-	char strip[5];          /* after the fuse: up to strip_most times, at the front */
+	int fused;              /* later steps see the whole text at once */
+	int drops;              /* Metaspace drops its characters in the first token */
+	char strip[5];          /* after the fuse: dropped at the front, up to strip_most times */
 	size_t strip_most;
 };
 
 void decoder_free(struct decoder *);
 
-/* Appends a step and takes from and to over, also when it fails. Returns it, or NULL when there
- * are DECODER_MOST. */
+/* Appends a step and owns from and to, also on failure. Returns the step, or NULL after
+ * DECODER_MOST. */
 struct decode_step *decoder_add(struct decoder *, enum decode_kind, char *from, char *to);
 
-/* out <- the bytes of a token in the middle of a text; key[len] is what the vocabulary has.
- * first: of the first token of a text, as far as DECODE_METASPACE is concerned. The caller frees
- * *out. Returns 0 or TOKENIZER_ENOMEM. */
+/* out <- the bytes of a token in the middle of a text; key[len]: its key in the vocabulary.
+ * first: the token begins a text, for DECODE_METASPACE. The caller frees *out. Returns 0 or
+ * TOKENIZER_ENOMEM. */
 int decoder_token(const struct decoder *, const char *key, size_t len, int first, char **out,
     size_t *outlen);
 

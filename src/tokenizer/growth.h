@@ -1,7 +1,7 @@
-/* growth.h - how long a text may become when a normaliser or a decoder replaces what is in it
+/* growth.h - the bound on the length of a text after a normaliser's or decoder's replacements
  *
- * A tokenizer.json says what by: without a bound a small file makes gigabytes of a short text.
- * Unicode's own decompositions make 18 characters of one at most. */
+ * tokenizer.json chooses the replacements: without a bound a small file could turn a short text
+ * into gigabytes. Unicode's own decompositions make at most 18 characters of one. */
 #ifndef KVPIPE_GROWTH_H
 #define KVPIPE_GROWTH_H
 
@@ -10,7 +10,7 @@
 #define GROWTH_FOLD 64
 #define GROWTH_BESIDE 256
 
-/* Bytes that a text of so many may become; it is below half of the address space. */
+/* Returns the most bytes that a text of len bytes may become; below half of the address space. */
 static inline size_t
 growth_most(size_t len)
 {

@@ -1,7 +1,7 @@
 /* pretok.h - cuts text into words, the pieces that byte pair encoding never crosses
  *
- * A list of steps, one after the other: each cuts or changes every piece that the one before left.
- * A step sees one piece and nothing around it. */
+ * A list of steps: each cuts or changes every piece that the previous step left. A step sees
+ * one piece and nothing around it. */
 #ifndef KVPIPE_PRETOK_H
 #define KVPIPE_PRETOK_H
 
@@ -11,17 +11,18 @@
 #define PRETOK_MOST 16
 
 enum pretok_kind {
-	PRETOK_EXPR,            /* split: what a regular expression matches */
-	PRETOK_NUMERIC,         /* split: single characters of the kinds that unicode.h knows */
+	PRETOK_EXPR,            /* split: matches of a regular expression */
+	PRETOK_NUMERIC,         /* split: single characters of the classes in unicode.h */
 	PRETOK_PUNCTUATION,
 	PRETOK_SPACE,
-	PRETOK_WORDS,           /* split: runs of word characters, runs of other visible ones */
+	/* split: runs of word characters, runs of other visible characters */
+	PRETOK_WORDS,
 	PRETOK_METASPACE,       /* spaces become another character, which begins words */
-	PRETOK_PREFIX_SPACE,    /* a space before what has none */
+	PRETOK_PREFIX_SPACE,    /* puts a space before a piece without one */
 	PRETOK_SPELL            /* bytes become the characters that vocab_spell() reads */
 };
 
-/* What becomes of the matches of a split, and of what lies between them. */
+/* Treatment of the matches of a split, and of the gaps between them. */
 enum pretok_behavior {
 	PRETOK_ISOLATED,
 	PRETOK_REMOVED,
@@ -30,19 +31,19 @@ enum pretok_behavior {
 	PRETOK_MERGED_WITH_NEXT
 };
 
-/* Metaspace: where the character is put in front of a piece that does not begin with it. */
+/* Metaspace: where the character is put before a piece that does not begin with it. */
 enum pretok_prepend { PRETOK_NEVER, PRETOK_FIRST, PRETOK_ALWAYS };
 
 struct pretok_step {
 	enum pretok_kind kind;
 	enum pretok_behavior behavior;
-	int invert;             /* matches are what lies between, and the other way round */
+	int invert;             /* swap matches and gaps */
 	char *text;             /* the expression as tokenizer.json has it; owned */
 	void *code;             /* pcre2_code */
-	uint64_t own;           /* kinds (unicode.h) that are matched as they are */
+	uint64_t own;           /* kinds (unicode.h) that are matched without stand-ins */
 	char meta[5];           /* Metaspace: the character */
 	enum pretok_prepend prepend;
-	int splits;             /* Metaspace: cuts before each character */
+	int splits;             /* Metaspace: cut before each character */
 };
 
 struct pretok {
@@ -50,26 +51,26 @@ struct pretok {
 	struct pretok_step step[PRETOK_MOST];
 };
 
-/* Appends a step; *out is for the caller to fill in further. Returns 0 or a TOKENIZER_E* code with
- * a message. */
+/* Appends a step; the caller sets the rest of *out. Returns 0 or a TOKENIZER_E* code with a
+ * message. */
 int pretok_add(struct pretok *, enum pretok_kind, struct pretok_step **out, char *err,
     size_t errlen);
-/* The same for PRETOK_EXPR. Takes text over, also when it fails. */
+/* As pretok_add(), for PRETOK_EXPR. Owns text, also on failure. */
 int pretok_add_expr(struct pretok *, char *text, struct pretok_step **out, char *err,
     size_t errlen);
 void pretok_free(struct pretok *);
 
-/* What one thread needs to match; none of it is kept in struct pretok, which is only read. */
+/* A thread's memory for matching; struct pretok itself is only read. */
 struct pretok_work;
 struct pretok_work *pretok_work_new(void);      /* NULL: no memory */
 void pretok_work_free(struct pretok_work *);
-/* What it matches expressions with, for those of a normaliser. */
+/* Returns the part that matches expressions, for those of a normaliser. */
 struct expr_work *pretok_expr(struct pretok_work *);
 
 /* Calls word(arg, ...) for each word of text[len], well-formed UTF-8, in order; none is empty.
- * first: 1 when text is the beginning of all there is, -1 when it goes on in the middle of a word,
- * where nothing is put before it. Stops when word() returns something other than 0
- * and returns that; or a TOKENIZER_E* code of its own with a message. */
+ * first: 1 if text begins the input, -1 if it continues a word, before which nothing is put.
+ * Stops when word() returns nonzero and returns that; or returns a TOKENIZER_E* code of its own
+ * with a message. */
 int pretok_run(const struct pretok *, struct pretok_work *, const char *text, size_t len,
     int first, int (*word)(void *arg, const char *text, size_t len), void *arg, char *err,
     size_t errlen);

@@ -1,4 +1,4 @@
-/* tokjson.h - what a tokenizer consists of, and reading it from tokenizer.json */
+/* tokjson.h - the parts of a tokenizer, and reading them from tokenizer.json */
 #ifndef KVPIPE_TOKJSON_H
 #define KVPIPE_TOKJSON_H
 
@@ -9,32 +9,33 @@
 #include "tokenizer/pretok.h"
 #include "tokenizer/vocab.h"
 
-/* Only read once it is open, so threads can share it. */
+/* Not changed after it is opened, so threads can share it. */
 struct tokenizer {
 	struct vocab vocab;
 	struct bpe bpe;
 	struct normalizer normalizer;
 	struct pretok pretok;
 	struct decoder decoder;
-	struct added raw;       /* looked for in the text as it is */
-	struct added normal;    /* looked for after normalisation */
-	struct ids before;      /* what the template puts before the text */
+	struct added raw;       /* found in the original text */
+	struct added normal;    /* found in normalised text */
+	struct ids before;      /* the template's tokens before the text */
 	struct ids after;       /* and after it */
 	int byte_level;         /* words are bytes; otherwise characters */
-	int spelled;            /* the last steps of pretok see bytes as vocab_spell() reads them */
-	int ignore_merges;      /* a word that is a token is that token, never mind the merges */
-	/* U+2581 begins a word of its own, unless one of these code points stands before it:
-	 * sorted, those for which there is a merge over that place */
+	/* the last steps of pretok produce spelled bytes, for vocab_spell() */
+	int spelled;
+	int ignore_merges;      /* a word that is a token becomes that token without merges */
+	/* U+2581 begins a word of its own, except after these code points, sorted: those with a
+	 * merge across that place */
 	int cuts;
 	struct ids joined;
 	char fingerprint[33];   /* formats/kv-snapshot.md section 6, "tokenizer" */
 };
 
-/* Fills a zeroed tokenizer from the files in a folder. Returns 0 or a TOKENIZER_E* code with a
- * message that names file and place; the caller frees what has been filled either way. */
+/* Fills a zeroed tokenizer from the files of a folder. Returns 0 or a TOKENIZER_E* code with a
+ * message that names file and place; the caller frees the parts in both cases. */
 int tokjson_read(struct tokenizer *, const char *dir, char *err, size_t errlen);
 
-/* fingerprint.c: sets t->fingerprint. 0 or TOKENIZER_ENOMEM. */
+/* fingerprint.c: sets t->fingerprint. Returns 0 or TOKENIZER_ENOMEM. */
 int fingerprint(struct tokenizer *t);
 
 #endif

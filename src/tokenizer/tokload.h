@@ -1,4 +1,4 @@
-/* tokload.h - the parts of reading tokenizer.json; only tok*.c include this */
+/* tokload.h - what the parts that read tokenizer.json share; only tok*.c include this */
 #ifndef KVPIPE_TOKLOAD_H
 #define KVPIPE_TOKLOAD_H
 
@@ -11,12 +11,12 @@
 struct load {
 	struct tokenizer *t;
 	const char *path;
-	json_t *vocab;          /* model.vocab, empty when tables_cut() has read it; borrowed */
-	struct tables tables;   /* its words, keys as spelled in the file, -> id */
+	json_t *vocab;          /* model.vocab, empty if tables_cut() has read it; borrowed */
+	struct tables tables;   /* words of the vocabulary, as spelled in the file, -> id */
 	json_t *added;          /* content of the added tokens read so far -> id */
 	json_t *by_content;     /* tokadded.c's */
-	struct expr_work *expr; /* the same; NULL: it needs none */
-	json_t *config;         /* tokenizer_config.json; NULL: there is none */
+	struct expr_work *expr; /* tokadded.c's; NULL: none is needed */
+	json_t *config;         /* tokenizer_config.json; NULL: no file */
 	char *err;
 	size_t errlen;
 };
@@ -26,55 +26,54 @@ int load_fail(struct load *, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int load_no_memory(struct load *);
 
-/* ---- one value each; place is for the message. 0 or a TOKENIZER_E* code ---- */
+/* ---- each reads one value; place: for the message. 0 or a TOKENIZER_E* code ---- */
 
-/* Refuses keys of object that are in use and not among known, a list like " type pattern ". */
+/* Refuses keys of object that are in use and not in known, a list like " type pattern ". */
 int load_only(struct load *, const char *place, json_t *object, const char *known);
 
-/* *value <- a true or false that must be there. */
+/* *value <- a required boolean. */
 int load_bool(struct load *, const char *place, json_t *object, const char *key, int *value);
 
-/* *value <- a string that must be there; it lives as long as the JSON does. */
+/* *value <- a required string, valid as long as the JSON. */
 int load_string(struct load *, const char *place, json_t *object, const char *key,
     const char **value);
 
-/* Null, false, "", 0, [] and {} all say: not in use. v may be NULL. */
+/* Returns whether v is null, false, "", 0, [] or {}, which all mean "not in use". v may be
+ * NULL. */
 int load_is_off(const json_t *v);
 
 /* *value <- a string of exactly one character. */
 int load_character(struct load *, const char *place, json_t *object, const char *key,
     const char **value);
 
-/* One of the two <- component.pattern, the other becomes NULL. */
+/* One of the two outputs <- component.pattern, the other <- NULL. */
 int load_pattern(struct load *, const char *place, json_t *component, const char **string,
     const char **regex);
 
-/* Refuses a component by name. */
+/* Refuses a component by its name. */
 int load_not_supported(struct load *, const char *place, const char *type);
 
 /* ---- components ---- */
 
-/* Settings of ByteLevel, wherever it stands. */
+/* Keys of ByteLevel as any kind of component. */
 #define BYTE_LEVEL " type add_prefix_space trim_offsets use_regex "
 
-/* Reads one component; last: none follows it. */
+/* Reads one component; last: no component follows. */
 typedef int load_reader(struct load *, const char *place, json_t *component, const char *type,
     int last);
 
-/* A component, or the components of one whose type is Sequence (they are in `list`): each is handed
- * to read(). */
+/* Calls read() for a component, or for each component of a Sequence (in its member `list`). */
 int load_each(struct load *, const char *place, json_t *component, const char *list,
     load_reader *read);
 
 load_reader load_normalizer, load_pretokenizer;         /* toksteps.c */
-load_reader load_decoder;                               /* tokdecoder.c, after those */
+load_reader load_decoder;                               /* tokdecoder.c, after the two above */
 load_reader load_processor;                             /* tokpost.c, after the vocabulary */
 
-/* tokvocab.c: refuses other models, which have other components, too. */
+/* tokvocab.c: refuses other models, whose components differ too. */
 int load_is_bpe(struct load *, const json_t *model);
 
-/* tokvocab.c: model and added_tokens, after the normaliser, the pre-tokeniser and the decoder are
- * known. */
+/* tokvocab.c: reads model and added_tokens, after normaliser, pre-tokeniser and decoder. */
 int load_vocabulary(struct load *, json_t *model, json_t *added);
 
 /* tokadded.c: added_tokens, after the vocabulary; and, before, *size becomes greater than the ids
@@ -82,10 +81,10 @@ int load_vocabulary(struct load *, json_t *model, json_t *added);
 int load_added(struct load *, json_t *list);
 int load_config_ids(struct load *, uint32_t *size);
 
-/* Sets what id stands for; text is as the file has it. 0 or a TOKENIZER_E* code. */
+/* Sets what id stands for; text: as in the file. Returns 0 or a TOKENIZER_E* code. */
 int load_token(struct load *, uint32_t id, const char *text, unsigned flags);
 
-/* The id of a key of the vocabulary, or -1. */
+/* Returns the id of a key of the vocabulary, or -1. */
 long long load_id(const struct load *, const char *key);
 
 #endif
