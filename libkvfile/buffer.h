@@ -16,9 +16,9 @@ struct kv_buffer {
 	size_t shift;           /* data - shift is what malloc() gave */
 };
 
-/* Makes room for need bytes; the first keep bytes stay. It grows by doubling, but not beyond
- * most, which is what a header claims: so never more than twice what has arrived is allocated.
- * Returns 0 or -1. */
+/* Makes room for need bytes and keeps the first `keep`. Grows by doubling, but not beyond
+ * `most`, the size that a header claims, so that at most twice the bytes that have arrived are
+ * allocated. Returns 0 or -1. */
 int kv_buffer_need(struct kv_buffer *b, size_t need, size_t keep, uint64_t most);
 
 void kv_buffer_free(struct kv_buffer *b);

@@ -1,6 +1,6 @@
 /* bytes.h - little-endian integers in byte arrays, and the sizes that the format rounds to
  *
- * Internal to libkvfile. Everything that goes to or comes from a file passes through these. */
+ * Internal to libkvfile. All integers read from or written to a file pass through these. */
 #ifndef KVFILE_BYTES_H
 #define KVFILE_BYTES_H
 
@@ -47,7 +47,7 @@ put64(uint8_t *p, uint64_t v)
 	put32(p + 4, (uint32_t)(v >> 32));
 }
 
-/* Up to the next multiple of 64. The caller keeps n below 2^64 - 63. */
+/* Returns the next multiple of 64. The caller keeps n below 2^64 - 63. */
 static inline uint64_t
 round64(uint64_t n)
 {

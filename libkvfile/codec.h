@@ -1,19 +1,18 @@
 /* codec.h - the content of sections as C structures, and back (kv-snapshot(5), section 4)
  *
- * A loader reads the section that the reader stands at, as kv_load() does, and fills a structure
- * with its numbers and with pointers to its arrays. Nothing is copied: the pointers are valid as
- * long as what kv_load() gives. Content has been checked then, so the arrays have the sizes that
- * are said here. A writer takes the same structure, puts header, fill and the hash of the keys
- * around the caller's arrays, and writes the section in its place; nothing of the structure is
- * kept.
+ * A loader reads the current section of the reader, as kv_load() does, and fills a structure with
+ * its numbers and with pointers to its arrays. Nothing is copied: the pointers are valid as long
+ * as what kv_load() gives. The content has been checked, so the arrays have the sizes given here.
+ * A writer takes the same structure, adds header, fill and the hash of the keys to the caller's
+ * arrays, and writes the section in its place; it keeps nothing of the structure.
  *
- * All return KV_OK or a KV_E*, and the message is in the reader or the writer: KV_EINVAL when
- * the reader stands at a section of another kind, and for content that no reader would take.
+ * All return KV_OK or a KV_E*, and the message is in the reader or the writer: KV_EINVAL if the
+ * current section is of another kind, and for content that a reader would refuse.
  *
- * Letters: L, H, G, E, V, S[g] as in the format; "heads in order" is KV head 0, 1, ..., G-1, one
- * behind the other with nothing between. Arrays are as they are stored, little-endian; `element`
- * is kv_head.dtype. KEYS and VALS need no structure: kv_load() and kv_write(), elements [sum
- * S][E], heads in order. POSN: kv_load_rows(), kv_write_rows(). eVNt: kv_log_...(). */
+ * Letters: L, H, G, E, V, S[g] as in the format; "heads in order" is KV head 0, 1, ..., G-1,
+ * concatenated. Arrays are as stored, little-endian; `element` is kv_head.dtype. KEYS and VALS
+ * need no structure: kv_load() and kv_write(), elements [sum S][E], heads in order. POSN:
+ * kv_load_rows(), kv_write_rows(). eVNt: kv_log_...(). */
 #ifndef KVFILE_CODEC_H
 #define KVFILE_CODEC_H
 
@@ -27,15 +26,15 @@ extern "C" {
 
 struct kv_tokens {
 	uint64_t n;
-	const uint32_t *id;             /* [n] all that the sequence has seen */
+	const uint32_t *id;             /* [n] all tokens of the sequence so far */
 };
 
-/* How many ids a TOKS section has, without loading it. */
+/* Returns the number of ids in a TOKS section, without loading it. */
 uint64_t kv_token_count(const struct kv_section *sec);
 int kv_load_tokens(struct kv_reader *r, struct kv_tokens *tokens);
 int kv_write_tokens(struct kv_writer *w, const struct kv_tokens *tokens);
 
-/* [V] of the last token. */
+/* [V] after the last token. */
 int kv_load_logits(struct kv_reader *r, const float **logits);
 int kv_write_logits(struct kv_writer *w, const float *logits);
 
@@ -45,7 +44,7 @@ struct kv_queries {
 	uint32_t n;                     /* W, at least 1 */
 	const uint32_t *pos;            /* [W] strictly ascending */
 	const void *q;                  /* element [H][W][E] after rotary embedding, not scaled */
-	/* The last ones are of tokens that are not stored: their positions are next_position or
+	/* Trailing queries of tokens that are not stored: their positions are next_position or
 	 * greater, and their keys are here. */
 	uint32_t n_own;                 /* K; 0: none */
 	const void *own;                /* element [G][K][E] after rotary embedding */
@@ -56,13 +55,13 @@ int kv_write_queries(struct kv_writer *w, uint32_t layer, const struct kv_querie
 
 /* ---- rHDk: keys of a retrieval head, 4.19 ---- */
 
-enum { KV_HEAD_ID = 32 };               /* hexadecimal digits that name a head */
+enum { KV_HEAD_ID = 32 };               /* hexadecimal digits of a head's identity */
 
 struct kv_head_keys {
 	char id[KV_HEAD_ID + 1];
 	uint32_t heads, width;          /* of the retrieval head, which need not be the model's */
 	uint32_t n;                     /* rows: of the tokens at positions 0 to n-1, at least 1 */
-	uint32_t n_feature;             /* 0: the head looks at embeddings alone */
+	uint32_t n_feature;             /* 0: the head sees embeddings only */
 	const float *feature;           /* [n_feature] of the token at position n-1 */
 	const void *key;                /* element [heads][n][width] after rotary embedding */
 };
@@ -73,11 +72,11 @@ int kv_write_head_keys(struct kv_writer *w, const struct kv_head_keys *k);
 /* ---- values of rows: mASS, 4.11; pAID, 4.13; sCOR, 4.6 ---- */
 
 struct kv_values {
-	const char *label;              /* how they were made; UTF-8, below KV_SCORE_LABEL bytes.
-	                                 * NULL for mASS, which has none */
+	/* how they were made; UTF-8, below KV_SCORE_LABEL bytes; NULL for mASS, which has none */
+	const char *label;
 	uint64_t n;
 	/* [n] heads in order: for mASS and pAID H/G lists of S[g], one for each query head; for
-	 * sCOR one list of S[g]. They end the content. */
+	 * sCOR one list of S[g]. The end of the content. */
 	const float *value;
 };
 
@@ -87,8 +86,9 @@ int kv_write_values(struct kv_writer *w, enum kv_kind kind, uint32_t layer,
 
 /* ---- indexes: bITS, pAGE, cLUS, lOWR, 4.14 to 4.18 ---- */
 
-/* KV_BITS: f16 [E] zero, f16 [E] scale, (rows / 8 bytes) [E]; KV_PAGE: element [E] the least key,
- * [E] the greatest. Entry i of a KV head is of its rows i * rows to i * rows + rows-1. */
+/* KV_BITS: f16 [E] zero, f16 [E] scale, (rows / 8 bytes) [E]; KV_PAGE: element [E] the minimum
+ * of the keys, [E] the maximum. Entry i of a KV head covers its rows i * rows to i * rows +
+ * rows-1. */
 struct kv_entries {
 	uint32_t rows;                  /* u */
 	uint64_t n;                     /* sum of floor(S[g] / u) */
@@ -96,9 +96,9 @@ struct kv_entries {
 };
 
 struct kv_clusters {
-	uint32_t sink;                  /* rows in front that are in none */
+	uint32_t sink;                  /* leading rows that are in no cluster */
 	const uint32_t *count;          /* [G] clusters */
-	const uint32_t *end;            /* [G] rows from here on are in none */
+	const uint32_t *end;            /* [G] rows from here on are in no cluster */
 	const uint32_t *label;          /* of each head [max(end[g] - sink, 0)], below count[g] */
 	const void *mean;               /* element, heads in order: [count[g]][E] */
 };
@@ -107,7 +107,7 @@ struct kv_low_rank {
 	uint32_t chunk;                 /* u: rows of a chunk */
 	uint32_t n;                     /* rows that are in the index, a multiple of chunk */
 	uint32_t rank;                  /* r, at least 1 */
-	uint32_t n_exact;               /* x: chunks of each KV head with exact keys */
+	uint32_t n_exact;               /* x: chunks of each KV head whose exact keys are stored */
 	const uint32_t *exact;          /* [G][x] their numbers, ascending */
 	const void *left;               /* element [n][r] */
 	const void *right;              /* element [G][E][r] */
@@ -124,10 +124,11 @@ struct kv_index {
 };
 
 int kv_load_index(struct kv_reader *r, struct kv_index *x);
-/* The keys of the layer have been written, or copied: the index gets their hash. */
+/* Call after the keys of the layer were written or copied: the index contains their hash. */
 int kv_write_index(struct kv_writer *w, uint32_t layer, const struct kv_index *x);
 
-/* Bytes of an entry of KV_BITS or KV_PAGE; rows as in struct kv_entries, width is E. */
+/* Returns the bytes of an entry of KV_BITS or KV_PAGE; rows as in struct kv_entries, width is
+ * E. */
 size_t kv_entry_size(enum kv_kind kind, uint32_t rows, uint32_t width, enum kv_dtype dtype);
 
 #ifdef __cplusplus

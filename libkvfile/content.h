@@ -1,5 +1,5 @@
-/* content.h - what must be in the sections that this version knows (section 4); HEAD is
- * head.h's
+/* content.h - rules for the content of sections that this version knows (section 4); HEAD's are in
+ * head.h
  *
  * Internal to libkvfile; reader and writer check by the same rules. */
 #ifndef KVFILE_CONTENT_H
@@ -12,7 +12,7 @@
 
 #define KV_HEAD_MOST ((uint64_t)1 << 20)        /* bytes of HEAD, 4.1 */
 
-/* Rows that own their memory, and what else the indexes of a layer must agree with. */
+/* Rows that own their memory, and what the indexes of the layer must match besides. */
 struct kv_row_store {
 	struct kv_rows rows;
 	uint32_t *count;                /* [G], rows.count */
@@ -20,27 +20,26 @@ struct kv_row_store {
 	struct kv_buffer positions;     /* u32 [sum of lists] */
 	uint64_t total;                 /* kv_rows_total() */
 	uint64_t keys;                  /* kv_keys_hash() of the layer's KEYS */
-	int has_keys;                   /* they were there */
+	int has_keys;                   /* KEYS was read or written */
 };
 
-/* What the header must satisfy, as far as the type is known. total: rows of the layer, all
- * heads. */
+/* Checks a section's header, as far as its type is known. total: rows of the layer, all heads. */
 int kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header *h,
     struct kv_message *why);
 
-/* Types whose content kv_content_check() has to see. */
+/* Returns whether kv_content_check() must see the content of this type. */
 int kv_content_is_checked(enum kv_kind kind);
 
 /* Checks the whole content of such a section, after kv_size_check(). rows: of its layer; a POSN
- * goes into them. */
+ * is stored into them. */
 int kv_content_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
     struct kv_row_store *rows, struct kv_message *why);
 
-/* eVNt: each event by itself, 4.12. */
+/* eVNt: checks each event by itself, 4.12. */
 int kv_events_check(const struct kv_head *head, const uint8_t *data, uint64_t size,
     struct kv_message *why);
 
-/* An index: what 4.14 to 4.18 demand, and that it is about these keys and rows. */
+/* Checks an index by 4.14 to 4.18, and that it is made for these keys and rows. */
 int kv_keyindex_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
     const struct kv_row_store *rows, struct kv_message *why);
 
@@ -50,7 +49,7 @@ int kv_rows_get(struct kv_row_store *s, const struct kv_head *head, const uint8_
 int kv_rows_put(const struct kv_rows *rows, const struct kv_head *head, uint8_t **data,
     size_t *size, struct kv_message *why);
 
-/* All KV heads have the same rows. */
+/* Returns whether all KV heads have the same rows. */
 int kv_rows_agree(const struct kv_rows *rows);
 
 void kv_row_store_free(struct kv_row_store *s);

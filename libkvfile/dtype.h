@@ -18,13 +18,13 @@ enum kv_dtype {
 	KV_BF16 = 3   /* upper half of an f32 */
 };
 
-/* Bytes of one element; 0 for a value that is no kv_dtype. */
+/* Returns the bytes of one element; 0 for an invalid type. */
 size_t kv_dtype_size(enum kv_dtype type);
 
-/* "f32", "f16", "bf16"; NULL for a value that is no kv_dtype. */
+/* Returns "f32", "f16" or "bf16"; NULL for an invalid type. */
 const char *kv_dtype_name(enum kv_dtype type);
 
-/* The type with that name, 0 when there is none. */
+/* Returns the type with that name; 0 if there is none. */
 enum kv_dtype kv_dtype_named(const char *name);
 
 /* dst[n] f32 <- src[n] of the given type. Exact. src may be unaligned. */

@@ -1,7 +1,7 @@
 /* error.h - an error code with its message
  *
- * Internal to libkvfile. Checks that know no file name fill a struct kv_message with what is
- * wrong; reader and writer put name and place in front. */
+ * Internal to libkvfile. Checks that know no file name set a struct kv_message; reader and
+ * writer prefix name and place. */
 #ifndef KVFILE_ERROR_H
 #define KVFILE_ERROR_H
 
@@ -25,7 +25,7 @@ int kv_say(struct kv_message *m, int code, const char *fmt, ...)
 
 #define kv_bad(m, ...) kv_say(m, KV_ECORRUPT, __VA_ARGS__)
 
-/* "KEYS layer 3" or "TOKS"; bytes that are no letters as \xNN. Returns text. */
+/* text <- "KEYS layer 3" or "TOKS"; bytes that are not letters as \xNN. Returns text. */
 const char *kv_label(char text[KV_LABEL], const char *type, uint32_t layer);
 
 #pragma GCC visibility pop

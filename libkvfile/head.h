@@ -8,11 +8,11 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Checks ranges, and refuses keys of model and rope that are not known: KV_ECORRUPT. */
+/* Parses json, checks ranges, and refuses unknown keys of model and rope: KV_ECORRUPT. */
 int kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_message *why);
 
-/* The canonical text, to be freed by the caller. KV_EINVAL when kv_head_get() would refuse
- * it. */
+/* *json <- the canonical text, to be freed by the caller. KV_EINVAL if kv_head_get() would
+ * refuse it. */
 int kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_message *why);
 
 #pragma GCC visibility pop

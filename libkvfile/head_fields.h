@@ -1,4 +1,4 @@
-/* head_fields.h - the fields of an identity, for those who read, write and compare it
+/* head_fields.h - the table of an identity's fields, for reading, writing and comparing it
  *
  * Internal to libkvfile. */
 #ifndef KVFILE_HEAD_FIELDS_H
@@ -17,18 +17,18 @@ struct head_field {
 	enum field_kind kind;
 	size_t at;              /* offset in struct kv_model */
 	uint32_t min, max;      /* of a COUNT */
-	unsigned ropes;         /* only with these types of rope, a bit for each; 0: with any */
+	unsigned ropes;         /* rope types that have the field, a bit each; 0: all */
 	int spare;              /* left out where it is 0 */
 };
 
-/* Those of model, and of model.rope, sorted by key; the last one has none. */
+/* The fields of model and of model.rope, sorted by key; the last entry has none. */
 extern const struct head_field kv_model_fields[], kv_rope_fields[];
 
-/* Does the type of rotary embedding have this field? */
+/* Returns whether the type of rotary embedding has this field. */
 int kv_head_belongs(const struct kv_model *m, const struct head_field *f);
-/* Is its value that which leaves it out? */
+/* Returns whether the value is the default that is left out. */
 int kv_head_is_left_out(const struct kv_model *m, const struct head_field *f);
-/* Does a query see all positions in this layer, whatever the window? */
+/* Returns whether a query sees all positions in this layer, whatever the window. */
 int kv_head_is_whole(const struct kv_model *m, uint32_t layer);
 
 #pragma GCC visibility pop

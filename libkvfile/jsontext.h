@@ -10,8 +10,8 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Returns the object that the text is, to be decref'd; NULL, with a message, when it is none or
- * breaks a rule of 4.1. */
+/* Returns the object that the text contains, to be decref'd; NULL, with a message, if it is not
+ * an object or breaks a rule of 4.1. */
 json_t *kv_json_object(const char *text, size_t size, struct kv_message *why);
 
 #pragma GCC visibility pop

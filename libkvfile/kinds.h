@@ -1,16 +1,16 @@
 /* kinds.h - every kind of section that this version knows (kv-snapshot(5), 3.5)
  *
- * KV_KINDS(KIND) calls KIND(name, type, flags) once for each, in the order of the format: enum
- * kv_kind, the names of the types, the order of sections and the set of indexes come from this
- * list. What is in a section: codec.h. */
+ * KV_KINDS(KIND) calls KIND(name, type, flags) once for each, in the order of the format. enum
+ * kv_kind, the names of the types, the order of sections and the set of indexes are made from
+ * this list. codec.h describes the content. */
 #ifndef KVFILE_KINDS_H
 #define KVFILE_KINDS_H
 
 enum {
 	KV_IN_LAYER = 1,        /* belongs to a layer */
 	KV_REQUIRED = 2,        /* exactly one, or one in each layer; else at most one */
-	KV_INDEX = 4,       /* an index, 4.14: true of these keys and rows alone */
-	KV_PER_ROW = 8          /* values for each row: those of the rows that stay remain true */
+	KV_INDEX = 4,       /* an index, 4.14: valid for these keys and rows only */
+	KV_PER_ROW = 8          /* values for each row, still valid for the rows that stay */
 };
 
 #define KV_KINDS(KIND) \
@@ -33,17 +33,18 @@ enum {
 	KIND(PROV, "pROv", 0) \
 	KIND(INDX, "iNDX", 0) \
 	KIND(ENDS, "ENDS", KV_REQUIRED) \
-	KIND(PADD, "pADD", 0)           /* the only one that may stand anywhere */
+	KIND(PADD, "pADD", 0)           /* the only one that may be anywhere */
 
 /* KV_HEAD, KV_TOKS ... */
 #define KV_KIND_NAME(name, type, flags) KV_##name,
 enum kv_kind {
 	KV_KINDS(KV_KIND_NAME)
-	KV_UNKNOWN              /* a section that this version does not know; how many it knows */
+	/* a section that this version does not know; number of known ones */
+	KV_UNKNOWN
 };
 #undef KV_KIND_NAME
 
-/* A set of kinds: 1 << kind of each index. */
+/* The set of indexes, 1 << kind each. */
 #define KV_KIND_INDEX(name, type, flags) | ((flags) & KV_INDEX ? 1u << KV_##name : 0u)
 enum { KV_ALL_INDEXES = 0 KV_KINDS(KV_KIND_INDEX) };
 #undef KV_KIND_INDEX

@@ -1,23 +1,23 @@
 /* kvfile.h - read and write KV snapshots
  *
- * The format is defined in formats/kv-snapshot.md (kv-snapshot(5)); section numbers below refer
- * to it.
+ * The format is defined in formats/kv-snapshot.md (kv-snapshot(5)); section numbers below refer to
+ * it.
  *
  * This library never prints and never exits. Functions that can fail return KV_OK (0) or a
- * negative KV_E* code; the object then holds a message that names file, section, layer, head,
- * rows and byte offset as far as they are known: kv_reader_error(), kv_writer_error(). After a
- * failure only the error and close functions may be called on that object.
+ * negative KV_E* code; the object then holds a message that names file, section, layer, head, rows
+ * and byte offset as far as they are known: kv_reader_error(), kv_writer_error(). After a failure
+ * only the error and close functions may be called on that object.
  *
  * Ownership: a reader owns every pointer it returns; section content is valid until the next
- * kv_next() or kv_close(), positions until the next layer's. A writer copies or writes what it
- * is given before it returns. Objects are not shared between threads without a lock; different
+ * kv_next() or kv_close(), positions until the next layer's. A writer copies or writes what it is
+ * given before it returns. Objects are not shared between threads without a lock; different
  * objects are independent.
  *
  * Memory: HEAD and provenance are read and written with jansson, whose parser (2.14) does not
  * notice that the buffer of a token could not grow: it loses characters, and may write past the
- * token. Jansson has one allocator for the whole process, so this library leaves it alone. A
- * program that has to survive a failing malloc() gives it one that never returns NULL, with
- * json_set_alloc_funcs() before the first call; those of kvpipe end there. */
+ * token. Jansson has one allocator for the whole process, so this library does not set it. A
+ * program that must survive a failing malloc() sets one that never returns NULL, with
+ * json_set_alloc_funcs() before the first call; those of kvpipe end the program. */
 #ifndef KVFILE_H
 #define KVFILE_H
 
@@ -34,7 +34,7 @@ extern "C" {
 
 enum {
 	KV_OK = 0,
-	KV_EIO = -1,        /* the operating system said no; the message has its words */
+	KV_EIO = -1,        /* the operating system refused; the message has its text */
 	KV_ETRUNCATED = -2, /* the input ends before the end marker */
 	KV_ECORRUPT = -3,   /* a hash, a length, an order or a value is wrong */
 	KV_EVERSION = -4,   /* a version, feature or critical section that is not known */
@@ -42,18 +42,19 @@ enum {
 	KV_ENOMEM = -6
 };
 
-/* Two words for each code: "truncated input", ... */
+/* Returns two words for each code: "truncated input", ... */
 const char *kv_error_name(int code);
 
 /* ---- kinds of sections: kinds.h ---- */
 
-/* KV_UNKNOWN for a type that this version does not know. */
+/* Returns KV_UNKNOWN for a type that this version does not know. */
 enum kv_kind kv_kind_of(const char *type);
-/* Its four letters; "" for KV_UNKNOWN. */
+/* Returns its four letters; "" for KV_UNKNOWN. */
 const char *kv_kind_type(enum kv_kind kind);
-/* Whether kinds.h gives it all of these flags; KV_UNKNOWN has none. */
+/* Returns whether kinds.h gives the kind all of these flags; KV_UNKNOWN has none. */
 int kv_kind_is(enum kv_kind kind, unsigned flags);
-/* Of any type, known or not: whether it stays true when rows are dropped, 3.5. */
+/* Returns, for any type, known or not, whether the section stays valid when rows are dropped,
+ * 3.5. */
 int kv_is_safe(const char *type);
 
 /* ---- identity and state: the HEAD section, 4.1 ---- */
@@ -61,10 +62,10 @@ int kv_is_safe(const char *type);
 enum kv_rope { KV_ROPE_DEFAULT = 0, KV_ROPE_LLAMA3 = 1, KV_ROPE_LINEAR = 2, KV_ROPE_YARN = 3,
 	KV_ROPE_LONGROPE = 4 };
 enum { KV_LAYERS_MOST = 4096 };         /* and query heads, KV heads */
-enum { KV_ROPE_PAIRS = 512 };         /* at most: half of the greatest head width */
+enum { KV_ROPE_PAIRS = 512 };         /* most pairs: half of the greatest head width */
 
 struct kv_model {
-	char architecture[32];          /* "llama": what config.json calls model_type */
+	char architecture[32];          /* "llama": model_type of config.json */
 	uint32_t layers;                /* L */
 	uint32_t hidden;                /* D */
 	uint32_t ffn;                   /* F */
@@ -76,14 +77,14 @@ struct kv_model {
 	int attention_bias;             /* 0 or 1 */
 	int tied_embeddings;            /* 0 or 1 */
 	int mlp_bias;                   /* 0 or 1 */
-	/* these four: 0 where the architecture has none, or where it changes nothing */
+	/* these four: 0 if the architecture has none, or it changes nothing */
 	double attention_multiplier;    /* in place of 1/sqrt(E) */
 	double embedding_multiplier;
 	double logits_scaling;
 	double residual_multiplier;
 	double attention_softcap;       /* bounds of q.k and of logits; 0: none */
 	double logits_softcap;
-	/* a query sees so many positions, its own among them, in layers that are not whole; 0: all,
+	/* positions that a query sees, its own included, in layers that are not whole; 0: all,
 	 * and none is listed as whole */
 	uint32_t window;
 	uint8_t whole[KV_LAYERS_MOST / 8]; /* bit l % 8 of byte l / 8 */
@@ -97,12 +98,12 @@ struct kv_model {
 	double rope_beta_fast;          /* yarn, these three */
 	double rope_beta_slow;
 	int rope_truncate;              /* 0 or 1 */
-	/* 0: none; else layer l has no rotation where l + 1 is a multiple of it */
+	/* 0: none; else layer l is not rotated if l + 1 is a multiple of it */
 	uint32_t rope_skip;
-	/* of layers that see a window: rotated by this theta, without scaling; 0: as all are */
+	/* theta of layers with a window, without scaling; 0: as all layers */
 	double rope_window_theta;
-	uint32_t rope_width;            /* channels that are rotated, the first; 0: all */
-	/* longrope: what the frequency of each pair is divided by; else 0 of them */
+	uint32_t rope_width;            /* rotated channels, the first ones; 0: all */
+	/* longrope: divisor of the frequency of each pair; else 0 of them */
 	uint32_t rope_n_factors;
 	double rope_factors[KV_ROPE_PAIRS];
 	enum kv_dtype weights_dtype;
@@ -117,14 +118,14 @@ struct kv_head {
 	uint32_t next_position;         /* of the next token */
 };
 
-/* "default", "llama3" ...; NULL for a type that is not known */
+/* Returns "default", "llama3" ...; NULL for an unknown type. */
 const char *kv_rope_name(enum kv_rope type);
-/* How many channels of a key, the first ones, rotary embedding rotates in this layer: pairs of them
- * that stand half so many apart. */
+/* Returns how many channels of a key, the first ones, rotary embedding rotates in this layer,
+ * in pairs that are half as many apart. */
 uint32_t kv_rope_turned(const struct kv_model *m, uint32_t layer);
-/* How many positions a query sees in this layer, its own and those before it; 0: all. */
+/* Returns how many positions a query sees in this layer, its own included; 0: all. */
 uint32_t kv_layer_window(const struct kv_model *m, uint32_t layer);
-/* The first position that a query at this one sees in this layer. */
+/* Returns the first position that a query at this one sees in this layer. */
 uint32_t kv_first_seen(const struct kv_model *m, uint32_t layer, uint32_t position);
 
 /* Compares two identities field by field. Returns the number of fields that differ and writes
@@ -133,15 +134,15 @@ uint32_t kv_first_seen(const struct kv_model *m, uint32_t layer, uint32_t positi
 int kv_model_diff(const struct kv_model *a, const struct kv_model *b,
     const char *a_name, const char *b_name, char *text, size_t size);
 
-/* The text of a HEAD section (4.1), for those who keep it elsewhere: next to the same rows in
- * another format, say. *json is to be freed. KV_OK, or KV_EINVAL, KV_ENOMEM. */
+/* *json <- the text of a HEAD section (4.1), to be freed, for storing it elsewhere, such as
+ * beside the same rows in another format. Returns KV_OK, KV_EINVAL or KV_ENOMEM. */
 int kv_head_to_json(const struct kv_head *head, char **json);
 
-/* And back, with all checks of a reader. KV_OK, or KV_ECORRUPT and what is wrong in text (size
- * bytes, always terminated). */
+/* *head <- the identity in the text of kv_head_to_json(), with all checks of a reader. Returns
+ * KV_OK, or KV_ECORRUPT with the error in text (size bytes, always terminated). */
 int kv_head_from_json(struct kv_head *head, const char *json, size_t n, char *text, size_t size);
 
-/* ---- which rows there are: the POSN section, 4.3 ---- */
+/* ---- the rows: the POSN section, 4.3 ---- */
 
 struct kv_rows {
 	uint32_t heads;                 /* G */
@@ -150,11 +151,11 @@ struct kv_rows {
 	                                 * heads may share one list */
 };
 
-/* Sum of count over the heads. */
+/* Returns the sum of count over the heads. */
 uint64_t kv_rows_total(const struct kv_rows *rows);
 
-/* Returns how many of the n ascending positions are less than `limit`: the rows before it are that
- * many, the first ones. */
+/* Returns how many of the n ascending positions are less than `limit`: the number of leading
+ * rows before it. */
 uint32_t kv_rows_before(const uint32_t *pos, uint32_t n, uint64_t limit);
 
 /* ---- reading ---- */
@@ -176,8 +177,7 @@ struct kv_section {
  * be closed) even after a failure, unless that was KV_ENOMEM. */
 int kv_open(const char *path, struct kv_reader **out);
 
-/* The same for an open descriptor; name stands in messages. The descriptor is closed by
- * kv_close(). */
+/* As kv_open(), for an open descriptor, which kv_close() closes; name: for messages. */
 int kv_open_fd(int fd, const char *name, struct kv_reader **out);
 
 /* NULL is allowed. */
@@ -189,63 +189,62 @@ const struct kv_head *kv_reader_head(const struct kv_reader *r);
 
 /* Goes to the next section after HEAD; pADD, iNDX and ENDS are handled inside and never
  * returned. Content that was neither loaded, copied nor skipped is read and checked first.
- * Returns 1 with *sec filled, 0 when the end marker was reached and every digest in it holds
- * and nothing follows it, KV_ETRUNCATED when the input stops before it, another KV_E*
- * otherwise. */
+ * Returns 1 with *sec filled; 0 at the end marker, if every digest in it is right and nothing
+ * follows it; KV_ETRUNCATED if the input stops before it; another KV_E* otherwise. */
 int kv_next(struct kv_reader *r, struct kv_section *sec);
 
-/* The next call of kv_next() returns the current section once more. Its content may have been
- * loaded, not read, copied or skipped. */
+/* Makes the next kv_next() return the current section once more. Its content may have been
+ * loaded, but not read, copied or skipped. */
 int kv_again(struct kv_reader *r);
 
-/* The whole content of the current section, checked and decoded; NULL data for an empty one.
- * Aligned to 64 bytes. A second call gives the same pointer. Not after kv_copy(). */
+/* *data <- the whole content of the current section, checked and decoded; NULL for an empty
+ * one. Aligned to 64 bytes. A second call gives the same pointer. Not after kv_copy(). */
 int kv_load(struct kv_reader *r, const void **data);
 
-/* The content of the current section in parts, one with each call, checked and decoded: no memory
- * for more than a block. *size 0 behind the last one. A part is valid until the next call for
- * this reader. Content that has rules of its own (positions, queries, values of rows, indexes,
- * events, provenance) is one part. May follow kv_load(); what is not read is checked by kv_next().
- * kv_load() and kv_copy() come too late after it. */
+/* *data <- the next part of the content of the current section, checked and decoded; *size is 0
+ * after the last part. Uses memory for one block only. A part is valid until the next call for
+ * this reader. Content with rules of its own (positions, queries, values of rows, indexes,
+ * events, provenance) is one part. May follow kv_load(), but kv_load() and kv_copy() may not
+ * follow it; kv_next() checks the parts that were not read. */
 int kv_read(struct kv_reader *r, const void **data, size_t *size);
 
-/* The content of the current POSN section, checked (4.3). */
+/* *rows <- the content of the current POSN section, checked (4.3). */
 int kv_load_rows(struct kv_reader *r, const struct kv_rows **rows);
 
-/* The rows of the current layer, known since its POSN section was passed (the reader keeps them
- * for its own checks); NULL before the first layer. */
+/* Returns the rows of the current layer, known once its POSN section was passed (the reader
+ * keeps them for its own checks); NULL before the first layer. */
 const struct kv_rows *kv_current_rows(const struct kv_reader *r);
 
-/* The hash of the KEYS of the current layer, which an index carries (4.14). Only from that
- * section on, whether it was loaded, copied or skipped, and until the next layer; else 0. */
+/* Returns the hash of the KEYS of the current layer, which an index contains (4.14): from that
+ * section on, loaded, copied or skipped, until the next layer; else 0. */
 uint64_t kv_reader_keys(const struct kv_reader *r);
 
-/* Where the content of the current section begins in the file, for who reads rows of it later by
- * pread(), when kv_read() or kv_load() has checked it. 0: it is not there as it is, because it is
- * compressed, or the input is not a file that is read from its beginning. */
+/* Returns the file offset of the current section's content, for reading its rows later by
+ * pread(), after kv_read() or kv_load() has checked it. 0 if it is compressed, or the input is
+ * not a file that is read from its beginning. */
 uint64_t kv_reader_place(const struct kv_reader *r);
 
-/* The descriptor that r reads from; kv_close() closes it. */
+/* Returns the descriptor that r reads from; kv_close() closes it. */
 int kv_reader_descriptor(const struct kv_reader *r);
 
-/* Leaves the content of the current section unread and unchecked where the input can seek (on a
- * pipe it is read and checked all the same). After a skip the raw hashes are those claimed by
- * the table, which is checked. */
+/* Leaves the content of the current section unread and unchecked if the input can seek (on a
+ * pipe it is read and checked). After a skip the raw hashes are those that the table claims;
+ * the table is checked. */
 int kv_skip(struct kv_reader *r);
 
 /* Writes the current section to w as it is stored, checked but not decoded, block by block: no
- * memory for content. A writer with KV_LZ4 compresses the blocks that are stored as they are. A
- * failure leaves its message in the one that failed, after damaged input in both: w cannot be
- * committed then. May follow kv_load() or kv_load_rows() of the same section (what they
- * returned stays valid): the reader keeps what is stored, so nothing is compressed anew. */
+ * memory for content. A writer with KV_LZ4 compresses the blocks that are stored uncompressed.
+ * A failure leaves its message in the object that failed, after damaged input in both: then w
+ * cannot be committed. May follow kv_load() or kv_load_rows() of the same section (their
+ * results stay valid): the reader keeps the stored blocks, so nothing is compressed anew. */
 int kv_copy(struct kv_reader *r, struct kv_writer *w);
 
-/* For a section that the caller does not know: copies it, or drops it when the rows have
- * changed and it is not safe (3.5). Returns 1 copied, 0 dropped, or a KV_E*. */
+/* Copies a section that the caller does not know, or drops it if the rows have changed and it
+ * is not safe (3.5). Returns 1 copied, 0 dropped, or a KV_E*. */
 int kv_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed);
 
 /* Compares the index with the sections as they were read (4.9). Only after kv_next() returned
- * 0. KV_OK also when there is none. */
+ * 0. KV_OK also without an index. */
 int kv_check_index(struct kv_reader *r);
 
 struct kv_digests {
@@ -254,10 +253,10 @@ struct kv_digests {
 	uint32_t sections;
 };
 
-/* What the end marker says, and was found to hold. Only after kv_next() returned 0. */
+/* *d <- the values of the end marker, which were checked. Only after kv_next() returned 0. */
 void kv_reader_digests(const struct kv_reader *r, struct kv_digests *out);
 
-/* The provenance lines seen so far (4.8), "" when there are none. */
+/* Returns the provenance lines read so far (4.8), "" if there are none. */
 const char *kv_reader_provenance(const struct kv_reader *r);
 
 /* ---- the event log: the eVNt section, 4.12 ---- */
@@ -266,7 +265,7 @@ enum kv_event_kind {
 	KV_EVENT_PREFILL = 1,
 	KV_EVENT_DECODE = 2,
 	KV_EVENT_EVICT = 3,
-	/* rows that were run and not stored: in a file a prefill of which no row stays */
+	/* rows that ran and were not stored; in a file also a prefill of which no row stays */
 	KV_EVENT_RUN = 4
 };
 
@@ -275,51 +274,51 @@ struct kv_event {
 	uint32_t position;              /* of the next token, after the event */
 	uint32_t n;                     /* rows run through each of the layers; eviction: 0 */
 	uint32_t l0, l1;                /* layers l0 to l1-1; the others stay as they are */
-	const uint32_t *before, *after; /* [L][G] rows of each KV head, of all layers */
+	const uint32_t *before, *after; /* [L][G] rows of each KV head, all layers */
 };
 
-/* A log while it is read, and what it has to agree with. */
+/* A log that is being read, with what it must match. */
 struct kv_log;
 
-/* NULL without memory. NULL is allowed in kv_log_free(). */
+/* Returns NULL without memory. kv_log_free() allows NULL. */
 struct kv_log *kv_log_new(const struct kv_head *head);
 void kv_log_free(struct kv_log *log);
 
-/* To be called for each section that kv_next() returns, before anything else is done with it:
- * takes what there is to know of TOKS, POSN and eVNt. KV_OK, or a KV_E* with the message in
- * the reader. */
+/* Reads TOKS, POSN and eVNt. Call it for each section that kv_next() returns, before anything
+ * else is done with it. Returns KV_OK, or a KV_E* with the message in the reader. */
 int kv_log_see(struct kv_log *log, struct kv_reader *r, const struct kv_section *sec);
 
-/* Events of this kind, 0 = of all kinds; 0 of all kinds when the snapshot has no log. */
+/* Returns the number of events of this kind, 0 = of all kinds; 0 of all kinds if the snapshot
+ * has no log. */
 uint64_t kv_log_count(const struct kv_log *log, int kind);
 
-/* Ids in TOKS. */
+/* Returns the number of ids in TOKS. */
 uint64_t kv_log_tokens(const struct kv_log *log);
 
-/* The next event, once the whole snapshot was seen; what it points to is valid until the next
- * call. 1; 0 at the end, when the log agrees with itself and with the rows (and when there is
- * none); KV_ECORRUPT when it does not: kv_log_error() names event, layer and head. */
+/* *e <- the next event, after the whole snapshot was seen; its pointers are valid until the
+ * next call. Returns 1; 0 at the end, if the log is consistent with itself and with the rows
+ * (or there is none); KV_ECORRUPT if not: kv_log_error() names event, layer and head. */
 int kv_log_next(struct kv_log *log, struct kv_event *e);
 const char *kv_log_error(const struct kv_log *log);       /* "" before any failure */
 
-/* A log that is written: the content of eVNt. All zero: no event yet. */
+/* A log that is being written: the content of eVNt. All zero: no event yet. */
 struct kv_log_content {
 	void *data;                     /* malloc(3), the owner's to free */
 	size_t size;
-	size_t last;                    /* byte where the last event begins */
+	size_t last;                    /* offset of the last event */
 };
 
-/* c <- a copy of the content of an eVNt section with G = kv_heads, to go on from. KV_OK, or
- * KV_ENOMEM. */
+/* c <- a copy of the content of an eVNt section with G = kv_heads, to be continued. Returns
+ * KV_OK or KV_ENOMEM. */
 int kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint32_t kv_heads);
 
-/* Appends an event as 4.12 wants it written: without counts where each KV head of its layers
- * grew by n; nothing when an eviction dropped no row; as one event with the last one where both
- * are decode steps. KV_OK; KV_EINVAL when no reader would take it (a head that shrinks, or grows
- * by more than n; a run after which there are other rows); KV_ENOMEM. */
+/* Appends an event in the form of 4.12: without counts if each KV head of its layers grew by n;
+ * merged into the last event if both are decode steps; nothing for an eviction that dropped no
+ * row. Returns KV_OK; KV_EINVAL if a reader would refuse it (a head that shrinks, or grows by
+ * more than n; a run that changes the rows); KV_ENOMEM. */
 int kv_log_append(struct kv_log_content *c, const struct kv_event *e, uint32_t kv_heads);
 
-/* Where a log is, and to go back there, when nothing but decode steps, evictions and runs was
+/* A place in a log, and the way back to it, if only decode steps, evictions and runs were
  * appended since. */
 struct kv_log_place {
 	size_t size, last;
@@ -328,15 +327,15 @@ struct kv_log_place {
 void kv_log_place(const struct kv_log_content *c, struct kv_log_place *place);
 void kv_log_return(struct kv_log_content *c, const struct kv_log_place *place);
 
-/* How many rows were run through this layer, without those of runs that stored nothing, since all
- * its KV heads were last without rows. With nothing but plain prefill, decoding and eviction these
- * are all tokens of the text; token selection runs fewer. */
+/* Returns how many rows ran through this layer, without runs that stored nothing, since all its
+ * KV heads were last without rows. With plain prefill, decoding and eviction these are all
+ * tokens of the text; with token selection fewer. */
 uint64_t kv_log_ran(const struct kv_log_content *c, uint32_t layer, uint32_t kv_heads);
 
 /* ---- writing ---- */
 
 /* Flags of kv_create(). KV_PRIVATE: a file for its owner, and for those who may write in its
- * folder; whatever has its name is replaced, and a symbolic link not followed. */
+ * folder; replaces any file of its name, and does not follow a symbolic link. */
 enum { KV_LZ4 = 1, KV_PRIVATE = 2 };
 
 /* Part of a section's content; the parts are written one after another. */
@@ -357,31 +356,32 @@ int kv_create(const char *path, const struct kv_head *head, unsigned flags, stru
 int kv_write(struct kv_writer *w, const char *type, uint32_t layer, unsigned element_size,
     const struct kv_span *spans, size_t n);
 
-/* Writes POSN; one list when all heads agree. */
+/* Writes POSN; one list if all heads have the same positions. */
 int kv_write_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *rows);
 
-/* The hash of the KEYS of the layer that is being written, for an index (4.14). Only after
- * they were written, or copied, and until the next layer; else 0. */
+/* Returns the hash of the KEYS of the layer that is being written, for an index (4.14): from
+ * their writing or copying until the next layer; else 0. */
 uint64_t kv_writer_keys(const struct kv_writer *w);
 
 /* Adds one line to the provenance: tool and version are plain text, options a JSON object as
- * text ("{}" for none). Written by kv_commit() after the lines of kv_inherit(). */
+ * text ("{}" for none). kv_commit() writes it after the lines of kv_inherit(). */
 int kv_sign(struct kv_writer *w, const char *tool, const char *version, const char *options);
 
-/* Takes over the provenance of an input. The tool reads that input to its end first (kv_next()
- * == 0), then calls this before kv_commit(). */
+/* Inherits the provenance of an input, which the tool must have read to its end (kv_next() ==
+ * 0). Call before kv_commit(). */
 int kv_inherit(struct kv_writer *w, const struct kv_reader *r);
 
-/* Writes provenance, index and end marker, flushes, synchronises, gives the file its name. Only
- * now the snapshot exists. KV_EINVAL when a section that must be there is missing. */
+/* Writes provenance, index and end marker, flushes, synchronises, renames the file. Only then
+ * does the snapshot exist. KV_EINVAL if a required section is missing. */
 int kv_commit(struct kv_writer *w);
 
-/* Frees; removes the temporary file when kv_commit() did not succeed. NULL is allowed. */
+/* Frees w, and removes the temporary file unless kv_commit() succeeded. NULL is allowed. */
 void kv_writer_free(struct kv_writer *w);
 
 const char *kv_writer_error(const struct kv_writer *w);
 
-/* The temporary file to remove when the process is killed; NULL when there is none any more. */
+/* Returns the temporary file to remove if the process is killed; NULL if there is none any
+ * more. */
 const char *kv_writer_temporary(const struct kv_writer *w);
 
 uint64_t kv_writer_size(const struct kv_writer *w);       /* bytes written so far */
@@ -389,14 +389,14 @@ uint64_t kv_writer_size(const struct kv_writer *w);       /* bytes written so fa
 /* ---- watching ---- */
 
 enum kv_doing {
-	KV_DOING_READ,                  /* taking, decoding, checking content */
+	KV_DOING_READ,                  /* reading, decoding, checking content */
 	KV_DOING_WRITE,                 /* hashing, compressing, writing it */
 	KV_DOING_WAIT                   /* for the other end of a pipe, or a terminal */
 };
 
-/* Counts, and hears what a reader or writer does, so that its owner can take the time. begin() and
- * end() come in pairs, which nest: a read waits, a copy reads. One watch may be that of several
- * readers and writers. */
+/* Counts bytes and rows, and is told what a reader or writer does, so that its owner can
+ * measure the time. begin() and end() are called in pairs, which nest: a read waits, a copy
+ * reads. Several readers and writers may share one watch. */
 struct kv_watch {
 	void (*begin)(void *with, enum kv_doing), (*end)(void *with);
 	void *with;                     /* the owner's, passed on */
@@ -404,8 +404,8 @@ struct kv_watch {
 	uint64_t rows_in, rows_out;     /* of KV heads, in the layers that were passed */
 };
 
-/* From now on, and for what was read or written already, bytes are counted. The watch outlives
- * both. A reader or writer whose error is set may have one. */
+/* Sets the watch, and counts also the bytes read or written before. The watch must outlive the
+ * reader or writer, which may have failed. */
 void kv_reader_watch(struct kv_reader *r, struct kv_watch *watch);
 void kv_writer_watch(struct kv_writer *w, struct kv_watch *watch);
 

@@ -1,9 +1,8 @@
-/* layout.h - where the parts of a section's content begin: section 4 of the format as numbers
+/* layout.h - offsets of the parts of a section's content: section 4 of the format as numbers
  *
- * Internal to libkvfile, which has these offsets nowhere else: the checks (content.c,
- * keyindex.c) and the codecs (codec_*.c) use them. Bytes from the start of the content. Nothing
- * overflows as long as the counts are below 2^32, and heads, widths and ranks are those that a
- * HEAD allows. */
+ * Internal to libkvfile, which has these offsets only here: the checks (content.c, keyindex.c)
+ * and the codecs (codec_*.c) use them. Bytes from the start of the content. Nothing overflows
+ * while the counts are below 2^32, and heads, widths and ranks are those that a HEAD allows. */
 #ifndef KVFILE_LAYOUT_H
 #define KVFILE_LAYOUT_H
 
@@ -18,7 +17,7 @@
 /* sources: all queries are of stored rows; the last ones are not */
 enum { OBSERVED_STORED = 1, OBSERVED_RUN = 2 };
 
-/* End of the positions of w queries, and the queries behind the gap. */
+/* End of the positions of w queries, and start of the queries after the fill. */
 static inline uint64_t
 queries_pos_end(uint32_t w)
 {
@@ -41,7 +40,7 @@ queries_data(uint32_t w)
 #define HEAD_KEYS_FIELDS_END 48
 #define HEAD_KEYS_FEATURE 64
 
-/* The keys, behind so many features and the fill. */
+/* Start of the keys, after the features and the fill. */
 static inline uint64_t
 head_keys_data(uint32_t features)
 {
@@ -74,7 +73,7 @@ clusters_label(uint32_t heads)
 	return clusters_end(heads) + 4 * (uint64_t)heads;
 }
 
-/* Rows of a KV head that have a label. */
+/* Number of rows of a KV head with a label. */
 static inline uint32_t
 clusters_labels(uint32_t end, uint32_t sink)
 {
@@ -89,14 +88,14 @@ clusters_labels(uint32_t end, uint32_t sink)
 #define LOW_RANK_FIELDS_END 28
 #define LOW_RANK_EXACT INDEX_HEAD
 
-/* End of the numbers of x exact chunks of each head. */
+/* End of the numbers of the x exact chunks of each head. */
 static inline uint64_t
 low_rank_exact_end(uint32_t heads, uint32_t x)
 {
 	return LOW_RANK_EXACT + 4 * (uint64_t)heads * x;
 }
 
-/* Elements of left factor, right factor and landmarks, which follow each other behind the fill. */
+/* Elements of left factor, right factor and landmarks, which follow each other after the fill. */
 struct low_rank_elements {
 	uint64_t left, right, landmark;
 };

@@ -12,15 +12,15 @@
  * each layer, LGTS and so on. */
 struct kv_order {
 	uint32_t layers;        /* L; 0 until HEAD was read */
-	uint64_t next;          /* the first place that is still free; 0 at the start */
+	uint64_t next;          /* the first place that is still allowed; 0 at the start */
 };
 
-/* Lets h follow what came before, or says why it may not: KV_ECORRUPT. The type of h is known
- * to be legal. */
+/* Accepts h after the sections before it, or says why it may not follow: KV_ECORRUPT. The type
+ * of h is known to be legal. */
 int kv_order_step(struct kv_order *o, const struct kv_header *h, struct kv_message *why);
 
-/* KV_OK when the end may follow, LGTS and the others being optional. Otherwise names what is
- * missing: KV_ECORRUPT. */
+/* Returns KV_OK if the end may follow; LGTS and the sections after it are optional. Otherwise
+ * names what is missing: KV_ECORRUPT. */
 int kv_order_whole(const struct kv_order *o, struct kv_message *why);
 
 #pragma GCC visibility pop

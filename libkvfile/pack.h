@@ -1,8 +1,8 @@
-/* pack.h - a section being stored: its table, and those of its blocks that had to be made
+/* pack.h - a section while it is stored: its table, and the blocks that were compressed
  *
- * Internal to libkvfile. A section's table stands before its blocks, so a compressed section is
- * put together here before the first byte of it is written. Blocks that stay as they are are
- * not kept: their owner has them. */
+ * Internal to libkvfile. A section's table precedes its blocks, so a compressed section is
+ * assembled here before its first byte is written. Uncompressed blocks are not kept: the caller
+ * has them. */
 #ifndef KVFILE_PACK_H
 #define KVFILE_PACK_H
 
@@ -23,17 +23,17 @@ struct kv_pack {
 
 void kv_pack_start(struct kv_pack *p, unsigned element);
 
-/* Adds the next block of content. It is kept when compress is set and saves something. Both
- * return 0 or -1 for lack of memory; raw_size is that of the whole section. */
+/* Adds the next block of content. It is kept if compress is set and saves something. This and
+ * kv_pack_stored() return 0 or -1 for lack of memory; raw_size is that of the whole section. */
 int kv_pack_content(struct kv_pack *p, const uint8_t *data, size_t size, int compress,
     uint64_t raw_size);
 
 /* Adds a block as another snapshot stores it, and keeps it in any case; compresses it if it is
- * not. */
+ * not compressed. */
 int kv_pack_stored(struct kv_pack *p, const struct kv_entry *e, const uint8_t *stored,
     uint64_t raw_size);
 
-/* Gives the kept blocks back; the pack can be started again. */
+/* Frees the kept blocks; the pack can be started again. */
 void kv_pack_drop(struct kv_pack *p);
 void kv_pack_free(struct kv_pack *p);
 

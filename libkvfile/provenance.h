@@ -8,8 +8,8 @@
 
 #pragma GCC visibility push(hidden)
 
-/* *line <- the line, to be freed. options goes in as it is given: numbers keep the digits that the
- * user typed. KV_OK, KV_EINVAL or KV_ENOMEM. */
+/* *line <- the line, to be freed. options is copied as text: numbers keep the digits that the
+ * user typed. Returns KV_OK, KV_EINVAL or KV_ENOMEM. */
 int kv_provenance_line(char **line, const char *tool, const char *version, const char *options,
     struct kv_message *why);
 

@@ -13,7 +13,7 @@
 
 enum kv_state {
 	STATE_FRESH,            /* header and table were read, content not yet */
-	STATE_READING,          /* some of its blocks were handed out by kv_read() */
+	STATE_READING,          /* some of its blocks were returned by kv_read() */
 	STATE_LOADED,           /* content is in memory, and checked */
 	STATE_PASSED,           /* nothing left of it */
 	STATE_END               /* the end marker was read */
@@ -34,7 +34,7 @@ struct kv_reader {
 	int has_rows;
 	char *provenance;
 	uint64_t index_size;    /* bytes of iNDX */
-	uint64_t index_good;    /* its entries up to the first that is wrong */
+	uint64_t index_good;    /* number of its entries before the first wrong one */
 
 	/* the current section */
 	int again;              /* kv_again() */
@@ -43,10 +43,11 @@ struct kv_reader {
 	uint64_t offset;        /* of its header */
 	uint64_t payload;       /* of its first block */
 	uint64_t blocks;
-	uint64_t next;          /* block that kv_read() hands out next; loaded: 1 = all of it was */
+	/* block that kv_read() returns next; if loaded: 1 = all was returned */
+	uint64_t next;
 	const uint8_t *table;   /* [blocks] entries, checked */
 	const uint8_t *content; /* whole, once STATE_LOADED */
-	char whole[KV_LABEL];   /* the last section that was read to its end, "" for none */
+	char whole[KV_LABEL];   /* the last section that was read completely, "" for none */
 
 	struct kv_buffer table_memory;
 	struct kv_buffer content_memory;
@@ -58,23 +59,23 @@ struct kv_reader {
 int kv_reader_fail(struct kv_reader *r, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* kv_load() for a function that loads this kind alone. */
+/* As kv_load(), but fails for a section of another kind. */
 int kv_load_kind(struct kv_reader *r, enum kv_kind kind, const char *function, const void **data);
 
-/* The input ended or failed while reading what, NULL for block i. */
+/* Fails because the input ended or failed while reading `what`, NULL for block i. */
 int kv_reader_short(struct kv_reader *r, const char *what, uint64_t i);
 
-/* The content of the current section, whole and checked, in r->content. */
+/* r->content <- the content of the current section, whole and checked. */
 int kv_payload_load(struct kv_reader *r);
 
-/* Reads and checks the content, and keeps none of it but what later checks need. */
+/* Reads and checks the content, and keeps only what later checks need. */
 int kv_payload_check(struct kv_reader *r);
 
-/* *part <- the next block, decoded, until the next one is read. STATE_READING, or STATE_FRESH of
- * content without rules. */
+/* *part <- the next block, decoded, valid until the next one is read. In STATE_READING, or
+ * STATE_FRESH for content without rules. */
 int kv_payload_next(struct kv_reader *r, const uint8_t **part, size_t *size);
 
-/* The section was read to its end: its zero fill, and what it changes in the reader. */
+/* Finishes the section: checks its zero fill, and updates the reader's state. */
 int kv_payload_end(struct kv_reader *r);
 
 #pragma GCC visibility pop

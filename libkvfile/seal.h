@@ -1,6 +1,7 @@
-/* seal.h - what the end of a snapshot says about all of it: digests, index, count (4.9, 4.10)
+/* seal.h - the values at the end of a snapshot that cover all of it: digests, index, count (4.9,
+ * 4.10)
  *
- * Internal to libkvfile. The reader collects to compare, the writer to write. */
+ * Internal to libkvfile. The reader collects them to compare, the writer to write. */
 #ifndef KVFILE_SEAL_H
 #define KVFILE_SEAL_H
 
@@ -24,22 +25,22 @@ struct kv_end {
 	uint8_t stream[16], logical[16];
 };
 
-/* Both return 0 or -1 for lack of memory. table: that of the section, offset: of its header. */
+/* Both return 0 or -1 for lack of memory. table: of the section, offset: of its header. */
 int kv_seal_start(struct kv_seal *s);
 int kv_seal_add(struct kv_seal *s, const struct kv_header *h, const uint8_t *table,
     uint64_t offset);
 
-/* The digests and the count so far; size and index stay as they are. */
+/* *end <- the digests and the count so far; size and index stay. */
 void kv_seal_end(const struct kv_seal *s, struct kv_end *end);
 void kv_seal_free(struct kv_seal *s);
 
 void kv_end_put(uint8_t p[64], const struct kv_end *end);
 
-/* KV_ECORRUPT when p says something else than end. */
+/* Returns KV_ECORRUPT if p differs from end. */
 int kv_end_check(const uint8_t p[64], const struct kv_end *end, struct kv_message *why);
 
-/* The first of the indexed sections that p[size] does not give as s does; s->sections when
- * there is none. */
+/* Returns the first of the indexed sections whose entry in p[size] differs from s; s->sections
+ * if none does. */
 uint64_t kv_index_compare(const struct kv_seal *s, const uint8_t *p, uint64_t size);
 
 #pragma GCC visibility pop

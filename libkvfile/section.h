@@ -1,8 +1,8 @@
 /* section.h - preamble, section headers and block tables: bytes to structures and back (3.1 to
  * 3.3)
  *
- * Internal to libkvfile. Knows what a header must look like, not in which order sections stand
- * (order.h) nor what is in them (content.h). Checks all hashes but those of the blocks. */
+ * Internal to libkvfile. Knows the form of a header, not the order of sections (order.h) nor
+ * their content (content.h). Checks all hashes but those of the blocks. */
 #ifndef KVFILE_SECTION_H
 #define KVFILE_SECTION_H
 
@@ -13,9 +13,9 @@
 #define KV_PREAMBLE 64
 #define KV_HEADER 64
 #define KV_ENTRY 24
-#define KV_BLOCK ((size_t)1 << 20)      /* content of a block, the last one excepted */
+#define KV_BLOCK ((size_t)1 << 20)      /* content of a block, except the last one */
 #define KV_ALIGN 4096                   /* of large payloads, 3.4 */
-#define KV_ALIGNED_FROM 65536           /* bytes of content that make a payload large */
+#define KV_ALIGNED_FROM 65536           /* content of a large section, whose payload is aligned */
 
 enum kv_codec { CODEC_PLAIN = 0, CODEC_LZ4 = 1, CODEC_PLANES = 2 };
 
@@ -40,7 +40,8 @@ struct kv_entry {
 /* XXH3-64. data may be NULL when n is 0. */
 uint64_t kv_hash(const void *data, size_t n);
 
-/* Always true in a fuzzing build, or no mutation would come past the first hash. */
+/* Returns whether a equals b; always true in a fuzzing build, where mutations would not pass
+ * the first hash. */
 int kv_same_hash(uint64_t a, uint64_t b);
 
 /* Upper case first letter. */
@@ -50,28 +51,29 @@ kv_is_critical(const char *type)
 	return (type[0] & 0x20) == 0;
 }
 
-/* Number of blocks, and bytes of the table with and without its zero fill. */
+/* Return the number of blocks, and the bytes of the table with and without its zero fill. */
 uint64_t kv_blocks(uint64_t raw_size);
 uint64_t kv_table_size(uint64_t raw_size);      /* 24 * blocks */
 
-/* Bytes of content in block i. */
+/* Returns the bytes of content in block i. */
 size_t kv_block_size(uint64_t raw_size, uint64_t i);
 
 void kv_preamble_put(uint8_t p[KV_PREAMBLE]);
 int kv_preamble_get(const uint8_t p[KV_PREAMBLE], struct kv_message *why);
 
-/* kv_header_put() computes h->hash. kv_header_get() sets h->type to "" until it can be
- * believed. */
+/* kv_header_put() computes h->hash. kv_header_get() sets h->type to "" until the hash is
+ * checked. */
 void kv_header_put(uint8_t p[KV_HEADER], struct kv_header *h);
 int kv_header_get(const uint8_t p[KV_HEADER], struct kv_header *h, struct kv_message *why);
 
 void kv_entry_put(uint8_t p[KV_ENTRY], const struct kv_entry *e);
 void kv_entry_get(const uint8_t p[KV_ENTRY], struct kv_entry *e);
 
-/* What an index has of the KEYS with this table of so many blocks: XXH3-64 of the raw hashes. */
+/* Returns the hash of KEYS that an index contains: XXH3-64 of the raw hashes in this table of
+ * so many blocks. */
 uint64_t kv_keys_hash(const uint8_t *table, uint64_t blocks);
 
-/* Checks hash, entries and their sum; table is kv_table_size(h->raw_size) bytes. */
+/* Checks hash, entries and their sum; table has kv_table_size(h->raw_size) bytes. */
 int kv_table_check(const struct kv_header *h, const uint8_t *table, struct kv_message *why);
 
 #pragma GCC visibility pop

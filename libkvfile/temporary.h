@@ -1,7 +1,7 @@
-/* temporary.h - a file that is written beside the name that it will have
+/* temporary.h - a file that is written under a temporary name beside its final one
  *
- * Internal to libkvfile, and for the text files of programs. It is locked as long as its writer
- * lives, so that the next writer of the same name can tell, and remove, what a killed one has
+ * Internal to libkvfile, and for the text files of programs. It is locked while its writer
+ * lives, so that the next writer of the same name can detect and remove what a killed one has
  * left. */
 #ifndef KVFILE_TEMPORARY_H
 #define KVFILE_TEMPORARY_H
@@ -11,25 +11,27 @@
 #pragma GCC visibility push(hidden)
 
 struct kv_temporary {
-	char *name;             /* NULL: there is none, or it has been renamed */
+	char *name;             /* NULL: no file, or it has been renamed */
 	int lock;               /* descriptor that holds the lock; 0: none */
 };
 
-/* The folder that a file is in, "." where the path names none. To be freed; NULL without memory. */
+/* Returns the folder that a file is in, "." if the path names none. To be freed; NULL without
+ * memory. */
 char *kv_folder_of(const char *path);
-/* What rename() shall replace: the file that path leads to, be it there or not, and not a symbolic
- * link to it. In a folder where everybody may write, but remove only what is his, links of others
- * are not followed (EACCES), as Linux has it for open(2). To be freed; NULL with errno. */
+/* Returns the name that rename() shall replace: the file that path leads to, existing or not,
+ * and not a symbolic link to it. In a folder where everybody may write but remove only their
+ * own files, links of others are not followed (EACCES), as Linux does for open(2). To be freed;
+ * NULL with errno. */
 char *kv_final_name(const char *path);
 
-/* Removes files of dead writers of `final`, and creates a new one. Returns a descriptor to write
- * to, or -1 with errno; *t is then empty. */
+/* Removes files of dead writers of `final`, and creates a new one. Returns a descriptor to
+ * write to, or -1 with errno and empty *t. */
 int kv_temporary_create(struct kv_temporary *t, const char *final, mode_t mode);
-/* It takes the name `final`. Returns 0, or -1 with errno. */
+/* Renames it to `final`. Returns 0, or -1 with errno. */
 int kv_temporary_rename(struct kv_temporary *t, const char *final);
-/* Removes it, if it still has its name, and lets go of the lock. */
+/* Removes it unless it was renamed, and releases the lock. */
 void kv_temporary_end(struct kv_temporary *t);
-/* Removes a temporary file of this folder, a descriptor, if its writer is dead. */
+/* Removes a temporary file in the folder with this descriptor, if its writer is dead. */
 void kv_temporary_remove_dead(int folder, const char *name);
 
 #pragma GCC visibility pop

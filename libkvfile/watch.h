@@ -1,4 +1,4 @@
-/* watch.h - telling who watches a reader or writer what it does
+/* watch.h - reports to a struct kv_watch what a reader or writer does
  *
  * Internal to libkvfile. */
 #ifndef KVFILE_WATCH_H

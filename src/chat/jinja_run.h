@@ -39,27 +39,27 @@ struct run {
  *
  *   a statement, an expression, a filter, a test, a value that is made from JSON, printed or
  *   compared;
- *   CHARGED_NAMES names that are passed over until a variable or a key is found;
- *   CHARGED_BYTES bytes of memory that is taken, or of a text that is gone through.
+ *   CHARGED_NAMES names that are compared until a variable or a key is found;
+ *   CHARGED_BYTES bytes of memory that is allocated, or of a text that is read.
  *
- * So what makes a text, a list or a mapping is charged by its bytes, n / 16 for a text and n for a
- * list, in run_alloc(); what looks through one is charged besides:
+ * So making a text, a list or a mapping is charged by its bytes, n / 16 for a text and n for a
+ * list, in run_alloc(); reading through one is charged in addition:
  *
  *   length, [i], [i:j] of a text, find()           its bytes
- *   in, find(), replace, split() of a text         those up to the place, and of what is looked for
- *   trim, strip() and so on                        the bytes that go; of "chars" for each character
+ *   in, find(), replace, split() of a text         those up to the place, and of the text sought
+ *   trim, strip() and so on                        the bytes removed; of "chars" for each character
  *   split() at white space, int                    the bytes
  *   == of texts of one length, < of texts          the bytes of the shorter one
- *   == of lists and mappings, in a list            the elements that are compared, and theirs
+ *   == of lists and mappings, in a list            the elements compared, and theirs
  *   a variable; [key], .name, get(), in            the names up to it, bytes of those of its length
  *   startswith(), endswith()                       each prefix, and its bytes
- *   join, map, select, reject, selectattr ...      the elements, and what is done with each
- *   unique                                         for each element those that are kept
+ *   join, map, select, reject, selectattr ...      the elements, and the work on each
+ *   unique                                         for each element those kept so far
  *   sort, dictsort                                 n log n comparisons, and theirs
  *   tojson, string, join, ~, {{ }} of numbers      those with a fraction CHARGED_REAL
  *
- * Nothing else takes longer when a value is larger: first, last, default, items, keys(), values(),
- * list, reverse, upper, range() make what they give, the others do not look inside a value. */
+ * Nothing else takes longer for a larger value: first, last, default, items, keys(), values(),
+ * list, reverse, upper, range() are charged for their result, the others do not look inside. */
 void run_charge(struct run *, size_t elements, size_t bytes);
 /* Returns n bytes, aligned, not zeroed. Fails beyond run.most. */
 void *run_alloc(struct run *, size_t n);

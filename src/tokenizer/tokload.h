@@ -76,8 +76,8 @@ int load_is_bpe(struct load *, const json_t *model);
 /* tokvocab.c: reads model and added_tokens, after normaliser, pre-tokeniser and decoder. */
 int load_vocabulary(struct load *, json_t *model, json_t *added);
 
-/* tokadded.c: added_tokens, after the vocabulary; and, before, *size becomes greater than the ids
- * that tokenizer_config.json adds. */
+/* tokadded.c. load_added(): reads added_tokens, after the vocabulary. load_config_ids(), before it:
+ * makes *size greater than the ids that tokenizer_config.json adds. */
 int load_added(struct load *, json_t *list);
 int load_config_ids(struct load *, uint32_t *size);
 
