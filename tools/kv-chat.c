@@ -75,7 +75,7 @@ take_date(void)
 	return date;
 }
 
-/* --set: a value that is JSON is what it says, another one is a text. */
+/* --set: a value that is valid JSON is parsed, any other is a text. */
 static json_t *
 take_sets(void)
 {
@@ -109,7 +109,7 @@ add_option(json_t *messages, const char *role, const char *option, const char *t
 		messages_add(messages, role, option, text, strlen(text));
 }
 
-/* What --system, --assistant and --user say, in this order. */
+/* Returns the messages of --system, --assistant and --user, in this order. */
 static json_t *
 messages_of_options(void)
 {
@@ -161,7 +161,7 @@ is_assistant(const json_t *message)
 	return strcmp(json_string_value(json_object_get(message, "role")), "assistant") == 0;
 }
 
-/* An answer begins behind what is not one, and is complete. */
+/* After a last message that is not the assistant's the prompt for an answer follows. */
 static void
 convert(struct conversation *c, const char *place, struct marked_text *text, struct ids *ids)
 {

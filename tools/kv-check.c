@@ -21,7 +21,7 @@ static const struct tool tool = {
 	.max_operands = -1u
 };
 
-/* Content that is neither loaded nor skipped is checked by kv_next(). */
+/* kv_next() checks the content, since it is neither loaded nor skipped. */
 static int
 read_all(struct kv_reader *r, struct kv_log *log)
 {
@@ -36,7 +36,7 @@ read_all(struct kv_reader *r, struct kv_log *log)
 	return code == 0 ? kv_check_index(r) : code;
 }
 
-/* The rows are sound whatever the log says: this is no concern of the reader (4.11). */
+/* Rows are valid whatever the log says, so the reader does not check this (4.11). */
 static int
 check_log(struct kv_log *log)
 {
@@ -48,7 +48,7 @@ check_log(struct kv_log *log)
 	return code;
 }
 
-/* kv-check(1) explains the keys. why: NULL when it holds. */
+/* Prints the result; kv-check(1) explains the keys. why: NULL: valid */
 static void
 print_verdict(const char *name, const struct kv_reader *r, int status, const char *why)
 {
@@ -69,7 +69,7 @@ print_verdict(const char *name, const struct kv_reader *r, int status, const cha
 	print_json(o);
 }
 
-/* Says how it went. Returns the exit code for this file. */
+/* Prints the result. Returns the exit code for this file. */
 static int
 tell(const char *path, const struct kv_reader *r, int code, const char *why)
 {

@@ -1,7 +1,7 @@
-/* kv-convert - a snapshot as a safetensors file, and back
+/* kv-convert - converts a snapshot to a safetensors file, and back
  *
- * The first bytes of the input tell which of both it is. What comes through a pipe is put into a
- * temporary file first: the header of one format needs what stands everywhere in the other. */
+ * The first bytes of the input tell its format. A pipe is first copied into a temporary file:
+ * the header of one format needs data from everywhere in the other. */
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +31,8 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* A safetensors file begins with the length of its header, 64 bits of which the upper ones are
- * zero, and a '{'. */
+/* A safetensors file begins with its header's length, 64 bits with zeros in the upper ones, and
+ * '{'. */
 static int
 is_safetensors(const struct input_twice *in)
 {
@@ -43,7 +43,7 @@ is_safetensors(const struct input_twice *in)
 	    memcmp(first + 4, zero, sizeof zero) == 0 && first[8] == '{';
 }
 
-/* Names the sections that the file will not have. */
+/* Names the sections that the file cannot hold. */
 static void
 say_left_behind(const struct export *x)
 {
@@ -93,7 +93,7 @@ to_safetensors(const struct input_twice *in)
 	export_free(&x);
 }
 
-/* The file, mapped: one that came through a pipe has no name but that of its descriptor. */
+/* Maps the file; a copied pipe has only its descriptor as a name. */
 static struct safetensors *
 open_file(const struct input_twice *in, const char *path)
 {
@@ -117,7 +117,7 @@ open_file(const struct input_twice *in, const char *path)
 	return st;
 }
 
-/* The head of --like */
+/* Returns the head of --like. */
 static const struct kv_head *
 read_like(struct kv_head *head)
 {

@@ -23,25 +23,25 @@
 #include "engine/decode.h"
 #include "forward/forward.h"
 
-#define TOKENS 128             /* that are generated where nobody says how many */
-#define ROOM 4096              /* rows to leave free at most before the first token */
+#define TOKENS 128             /* default limit of generated tokens */
+#define ROOM 4096              /* most rows reserved before the first token */
 
-#define AT_ONCE 16             /* snapshots, where nobody says how many */
+#define AT_ONCE 16             /* default number of snapshots at once */
 
 static struct decode_text_options text = { .limit = NOT_GIVEN, .top_p = 1 };
 static uint32_t at_once = AT_ONCE;
-static int plain;                       /* special tokens are not read out of texts */
-static int mass, audit, keep;           /* keep: the snapshot behind the text is written */
+static int plain;                       /* special tokens in texts are plain text */
+static int mass, audit, keep;           /* keep: write the snapshot after the text */
 static uint32_t observe;
 static uint64_t device_memory;
 static const char *score, *evict, *stats, *ask;
-static const char *folder;              /* of several outputs; NULL: there is one at most */
+static const char *folder;              /* of several outputs; NULL: at most one output */
 static struct questions questions;      /* of use with --questions */
 static struct decode_forced forced;            /* of use with --force */
 static int retrieves;                   /* --retrieve was given */
 static struct retrieval_options retrieve_options;
 static struct cache_evictor evictor;    /* of use with --evict */
-static struct sequence_options want;    /* what follows of all this for a snapshot */
+static struct sequence_options want;    /* the options for each snapshot */
 
 static const struct opt opts[] = {
 	{ 0, "questions", OPT_STRING, &ask, 0, "FILE",
@@ -109,8 +109,8 @@ static const struct tool tool = {
 	.max_operands = -1u
 };
 
-/* Refuses what needs all rows at once or changes them. The sums of --device-memory are those of one
- * method. */
+/* Refuses options that need all rows on the device or change them. The formula behind
+ * --device-memory is for one method only. */
 static void
 check_offload(void)
 {
@@ -161,7 +161,7 @@ check_retrieval(void)
 	output_refuse("--stats", stats);
 }
 
-/* What a question changes must be taken back before the next one. */
+/* Refuses options that change the rows, which must be restored before the next question. */
 static void
 check_questions(const char *snapshot)
 {
@@ -181,7 +181,7 @@ check_questions(const char *snapshot)
 		    "input");
 }
 
-/* --force samples, stops and prints nothing. */
+/* With --force nothing is sampled, stopped or printed. */
 static void
 check_forced(const char *snapshot)
 {
@@ -261,7 +261,7 @@ choose_output(char **name, int n)
 {
 	struct stat st;
 
-	keep = strcmp(settings.output, "-") != 0;       /* standard output is for the text */
+	keep = strcmp(settings.output, "-") != 0;       /* standard output is used for the text */
 	if (keep && stat(settings.output, &st) == 0 && S_ISDIR(st.st_mode))
 		folder = settings.output;
 	if (folder == NULL)
@@ -278,7 +278,7 @@ choose_output(char **name, int n)
 	folder = NULL;
 }
 
-/* Queries that the method looks at, of the last tokens. */
+/* Returns how many of the last queries the method uses. */
 static uint32_t
 window(void)
 {
@@ -287,7 +287,7 @@ window(void)
 	return scorer_queries(&evictor.scorer, observe != 0 ? observe : EVICT_WINDOW);
 }
 
-/* Sets what is wanted of each snapshot; how much room to reserve is not known yet. */
+/* Sets the options for each snapshot, except the room to reserve. */
 static void
 choose_want(uint32_t requests)
 {
@@ -313,7 +313,7 @@ end_retrieval(struct retrieval *t, const struct model *m)
 		retrieval_report(stats, t, m->id.layers, m->id.kv_heads);
 }
 
-/* Fails, and nothing is left, where the file of rows that are read from it has changed. */
+/* Fails, without an output, if the file from which offloaded rows are read has changed. */
 static int
 save(struct open_sequence *x, struct kv_reader *from, const char *path, struct engine_error *e)
 {
@@ -353,14 +353,14 @@ save(struct open_sequence *x, struct kv_reader *from, const char *path, struct e
 	return ENGINE_OK;
 }
 
-/* The text that is given */
+/* Runs the given text (--force). */
 static void
 follow(const struct session *s, struct decode *d, struct open_sequence *x, struct kv_reader *r)
 {
 	struct engine_error e;
 	json_t *o;
 
-	d->greedy = 0;                          /* the logits of each token come to the host */
+	d->greedy = 0;                          /* copies the logits of each token to the host */
 	if (evict != NULL)
 		must(decode_evict(d, &e), &e);
 	must(decode_init(d, &e), &e);
@@ -382,7 +382,7 @@ follow(const struct session *s, struct decode *d, struct open_sequence *x, struc
 	decode_forced_free(&forced);
 }
 
-/* The text behind the snapshot itself */
+/* Generates after the snapshot itself. */
 static void
 answer(const struct session *s, struct decode *d, struct open_sequence *x, struct kv_reader *r,
     double load)
@@ -411,7 +411,7 @@ answer(const struct session *s, struct decode *d, struct open_sequence *x, struc
 	print_json(o);
 }
 
-/* How many rows there is to be room for, of a text of so many tokens at most */
+/* Returns the number of rows to reserve, for a text of at most so many tokens. */
 static uint32_t
 room(void)
 {
@@ -424,7 +424,7 @@ need(void)
 	return text.ids && text.stops.n == 0 && ask == NULL ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED;
 }
 
-/* How a text that goes on behind the snapshot is encoded */
+/* Returns the flags for encoding a text that continues the snapshot. */
 static unsigned
 text_flags(const struct session *s, struct kv_reader *r)
 {
@@ -434,8 +434,8 @@ text_flags(const struct session *s, struct kv_reader *r)
 	return (plain ? TOK_PLAIN : 0) | (given ? text_behind(s->tokenizer, r) : 0);
 }
 
-/* Opens the model on the device, with room for the tokens to come: those of a question, too.
- * Returns how many rows run at once. */
+/* Loads the model, with room for the tokens to come, those of a question too. Returns how many
+ * rows run at once. */
 static uint32_t
 open_model(struct session *s, struct kv_reader *r)
 {

@@ -49,7 +49,7 @@ static const struct tool tool = {
 
 /* ---- two snapshots ---- */
 
-/* Rows are compared by their positions. Were these given anew in one of the two? */
+/* Rows are compared by position. Returns whether positions were renumbered in one of the two. */
 static int
 renumbered(const struct layer_reader *a, const struct layer_reader *b,
     const struct tokens_compared *tokens)
@@ -111,7 +111,7 @@ by_head(void)
 	return by != NULL && strcmp(by, "head") == 0;
 }
 
-/* Both, of one model */
+/* Opens both, which must be of one model. */
 static void
 open_two(struct layer_reader *a, const char *a_path, struct layer_reader *b, const char *b_path)
 {
@@ -124,7 +124,7 @@ open_two(struct layer_reader *a, const char *a_path, struct layer_reader *b, con
 	refuse_other_model(a, b);
 }
 
-/* d NULL: nothing was put on a device. */
+/* d NULL: nothing was loaded on a device. */
 static void
 close_snapshot(struct layer_reader *s, const struct device *d)
 {
@@ -132,7 +132,7 @@ close_snapshot(struct layer_reader *s, const struct device *d)
 	kv_close(s->r);
 }
 
-/* Returns 1 when they are not the same. */
+/* Returns 1 if they differ. */
 static int
 two_snapshots(const char *a, const char *b)
 {
@@ -158,7 +158,7 @@ two_snapshots(const char *a, const char *b)
 
 /* ---- scores ---- */
 
-/* A score is of a row of one text. */
+/* Scores can be compared only for the same text. */
 static void
 refuse_other_text(const struct diff_scores *c)
 {
@@ -271,7 +271,7 @@ try_retrieval(const char *path)
 	kv_close(r);
 }
 
-/* Returns 1 when retrieval is to be tried. */
+/* Returns 1 if retrieval is to be tried. */
 static int
 check_options(int operands)
 {

@@ -44,9 +44,9 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* Opens the input where something at its front depends on what stands behind: the rows that a
- * global policy leaves to the first layer, or (a snapshot begins with it) the next position of
- * compact ones. *head <- that of the output. */
+/* Opens the input. Reads it in advance if the beginning of the output depends on its end: the
+ * rows that a global policy leaves to the first layer, or the next position of compact ones,
+ * which is in HEAD. *head <- that of the output. */
 static struct kv_reader *
 open_ahead(const char *path, struct kv_head *head)
 {

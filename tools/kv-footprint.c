@@ -30,7 +30,7 @@ static const struct tool tool = {
 	.max_operands = -1u
 };
 
-/* Reads a snapshot to its end, without its keys and values where the input can seek. */
+/* Reads a snapshot to its end, skipping keys and values if the input can seek. */
 static void
 measure(struct footprint *f, struct kv_reader *r)
 {
@@ -81,7 +81,7 @@ print_titles(void)
 	puts("snapshot");
 }
 
-/* layer, head: NULL where there is no such column. */
+/* layer, head: NULL: no such column */
 static void
 print_line(const struct kv_reader *r, const struct share *s, const char *layer, const char *head)
 {

@@ -1,4 +1,4 @@
-/* kv-index - make what retrieval needs to find rows: pages, clusters or low-rank keys */
+/* kv-index - build retrieval indexes: page bounds, key clusters or low-rank keys */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ static const struct tool tool = {
 
 /* ---- options ---- */
 
-/* *value <- `otherwise` where none was given; one that would change nothing is a mistake. */
+/* *value <- `otherwise` if the option was not given; an option without effect is refused. */
 static void
 settle(uint32_t *value, uint32_t otherwise, const char *option, int wanted, const char *index)
 {
@@ -113,14 +113,14 @@ sign(void)
 
 /* ---- the indexes of a layer ---- */
 
-/* A layer's indexes that were made from its keys and are not written yet, by enum kv_kind. */
+/* The indexes of the current layer that are built and not written yet, by enum kv_kind. */
 static struct built_index made[KV_UNKNOWN];
-static unsigned wanted;                         /* 1 << enum kv_kind for each that is made */
+static unsigned wanted;                         /* 1 << enum kv_kind for each index to build */
 
 static struct cluster_builder builder;
 static struct device *cluster_devices;          /* [builder.n] */
 
-/* KV heads side by side, with the threads shared out among them. */
+/* KV heads are built in parallel, sharing the threads. */
 static void
 open_builder(const struct kv_head *head)
 {
@@ -145,7 +145,7 @@ close_builder(void)
 	free(cluster_devices);
 }
 
-/* Standing at KEYS: everything that is wanted is made while they are at hand. */
+/* At KEYS: builds all wanted indexes while the keys are in memory. */
 static void
 make(const struct device *d, struct kv_reader *r, uint32_t layer)
 {
@@ -163,7 +163,7 @@ make(const struct device *d, struct kv_reader *r, uint32_t layer)
 		must(build_low_rank(&made[KV_LOWR], d, &l, &factors, &e), &e);
 }
 
-/* Writes what stands before a section of this kind. */
+/* Writes the built indexes that precede a section of this kind. */
 static void
 write_made(struct kv_writer *w, uint32_t layer, enum kv_kind before)
 {
@@ -193,7 +193,7 @@ index_snapshot(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 			write_made(w, sec.layer, sec.kind);
 		if (sec.kind == KV_KEYS && kv_layer_window(m, sec.layer) == 0)
 			make(d, r, sec.layer);
-		output_copy(r, w);              /* also what is not known: the rows stay */
+		output_copy(r, w);              /* unknown sections too: the rows stay */
 		if (sec.kind == KV_VALS)
 			progress(sec.layer + 1);
 	}

@@ -1,4 +1,4 @@
-/* kv-info - describe snapshots: whose cache it is, which rows there are, what they cost */
+/* kv-info - describe snapshots: model, rows, size */
 #include <stdio.h>
 
 #include "cli/info.h"
@@ -36,7 +36,7 @@ static const struct tool tool = {
 	.max_operands = -1u
 };
 
-/* One line for each KV head of each layer, for join, comm, diff and awk. */
+/* Prints one line for each KV head of each layer, for join, comm, diff and awk. */
 static void
 print_positions(struct kv_reader *r)
 {

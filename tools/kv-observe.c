@@ -1,5 +1,5 @@
-/* kv-observe - run tokens on top of a snapshot without storing them: keep their queries, or the
- * attention mass that the stored rows get */
+/* kv-observe - run probe tokens on a snapshot without storing them: keep their queries, or the
+ * attention mass of the stored rows */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,20 +56,20 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* ---- the snapshot: what is not in the cache is passed on as it came ---- */
+/* ---- the snapshot: sections that are not in the cache are copied ---- */
 
 struct held {
 	struct kv_section sec;
-	void *content;                  /* NULL for what is written from the cache */
+	void *content;                  /* NULL if written from the cache */
 	struct held *next;
 };
 
-/* What is passed on, in the order of the snapshot */
+/* The sections to copy, in the order of the snapshot */
 struct held_list {
 	struct held *first, **tail;
 };
 
-/* Keeps a section, but for provenance, which is inherited. */
+/* Keeps a section, except provenance, which is inherited. */
 static int
 hold(void *with, struct kv_reader *r, const struct kv_section *sec)
 {
@@ -108,7 +108,7 @@ free_held(struct held *h)
 
 /* ---- writing ---- */
 
-/* The text that says how the values of pAID were made. */
+/* Writes the label of pAID, which says how its values were made. */
 static void
 make_label(char *label, size_t size, size_t tokens)
 {
@@ -135,7 +135,7 @@ write_mass(struct kv_writer *w, const struct sequence *s, uint32_t l, size_t tok
 	output_check(w, kv_write_values(w, KV_PAID, l, &mass));
 }
 
-/* The snapshot as it came, with the new section of each layer in its place. */
+/* Writes the snapshot with the new section in each layer. */
 static void
 write_snapshot(struct kv_writer *w, const struct held *h, const struct sequence *s,
     const struct observation *obs, size_t tokens)
@@ -148,7 +148,7 @@ write_snapshot(struct kv_writer *w, const struct held *h, const struct sequence 
 		uint32_t l = h->sec.layer;
 		struct kv_span span = { h->content, h->sec.raw_size };
 
-		/* what must not stand before pAID in its layer */
+		/* sections that come after pAID in a layer */
 		if (obs == NULL && written == l &&
 		    (kind == KV_SCOR || kind == KV_KEYS)) {
 			write_mass(w, s, l, tokens);
@@ -189,8 +189,8 @@ check_options(const char *path)
 		die(EXIT_USAGE, "the snapshot and the ids cannot both come from standard input");
 }
 
-/* The ids to run: those of the file, or those that ask for a repetition. Learned tokens have none,
- * but a number. */
+/* Returns the ids to run: the file's, or those that ask for a repetition. For learned tokens
+ * only their number counts. */
 static struct ids
 read_ids(const struct session *s, struct kv_reader *r)
 {
@@ -218,7 +218,7 @@ read_ids(const struct session *s, struct kv_reader *r)
 	return ids;
 }
 
-/* Runs what was asked for. Returns the number of tokens. */
+/* Runs the probe tokens. Returns their number. */
 static size_t
 run(struct sequence *s, struct observation *obs, const struct ids *ids)
 {
@@ -253,7 +253,7 @@ sign(size_t tokens)
 	sign_count("tokens", tokens);
 }
 
-/* The weights go to the device when there is room for what a run of n tokens needs at least. */
+/* Loads the weights if there is room for at least a run of n tokens. */
 static void
 load_model(struct session *s, const struct kv_reader *r, size_t n)
 {
@@ -264,8 +264,8 @@ load_model(struct session *s, const struct kv_reader *r, size_t n)
 	    .at_once = observe_rows(s->device.ops, n) });
 }
 
-/* Loads the snapshot, with room for the longest run; *held <- what to pass on. queries: how many to
- * keep, those of the snapshot included; 0: none. */
+/* Loads the snapshot, with room for the longest run; *held <- the sections to copy. queries:
+ * how many to keep, those of the snapshot included; 0: none. */
 static void
 load(struct open_sequence *x, struct session *s, struct kv_reader *r, size_t longest,
     uint32_t queries, struct held_list *held)
@@ -285,7 +285,7 @@ load(struct open_sequence *x, struct session *s, struct kv_reader *r, size_t lon
 		must(observe_check(&how, x->sequence.cache, kv_reader_name(r), &e), &e);
 }
 
-/* kv-observe(1) explains the keys. queries: NULL when attention was kept. */
+/* Prints the report; kv-observe(1) explains the keys. queries: NULL if attention was kept */
 static void
 print_report(const struct kv_reader *r, const struct observation *queries, size_t tokens,
     double load_time, double run_time)

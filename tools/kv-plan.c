@@ -1,4 +1,4 @@
-/* kv-plan - predict memory from settings: how long a text may be with layers offloaded, or the KV
+/* kv-plan - predict memory from settings: the longest text with offloaded layers, or the KV
  * footprint by the formula of PruLong's script */
 #include <inttypes.h>
 #include <math.h>
@@ -54,7 +54,7 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* ---- layers on the host (SpeContext) ---- */
+/* ---- offloaded layers (SpeContext) ---- */
 
 static json_t *
 threshold_json(uint32_t i, int fits, uint64_t tokens)
@@ -76,7 +76,7 @@ check_offload(void)
 		die(EXIT_USAGE, "--offload: weights of 2^60 bytes and more");
 }
 
-/* Takes the shape of the snapshot's model. */
+/* Copies the shape of the snapshot's model. */
 static void
 take_shape(const struct kv_head *head)
 {
@@ -99,7 +99,7 @@ plan_offload(const char *path)
 	int fits;
 
 	take_shape(kv_reader_head(r));
-	/* thresholds ascend or descend: where neither end has a token, none has */
+	/* thresholds ascend or descend: if neither end has a token, none has */
 	if ((!offload_threshold(&offload, offload.layers, &tokens) || tokens < 1) &&
 	    (!offload_threshold(&offload, 0, &tokens) || tokens < 1))
 		die(EXIT_RUN, "--offload: not a token fits into %" PRIu64 " bytes: the weights "

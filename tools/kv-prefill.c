@@ -82,7 +82,7 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* --score, --evict and what goes with them */
+/* Returns whether --score, --evict or a related option is given. */
 static int
 evicts(void)
 {
@@ -95,7 +95,7 @@ wants_mass(void)
 	return mass || (evict_cache_needs(&prefill.evict) & NEED_MASS);
 }
 
-/* The type of keys and values: that of the snapshot to continue, what --dtype says, or that of the
+/* Returns the type of keys and values: that of the snapshot to continue, of --dtype, or of the
  * weights. */
 static enum kv_dtype
 cache_dtype(const struct model *m, const struct kv_reader *from)
@@ -112,8 +112,8 @@ cache_dtype(const struct model *m, const struct kv_reader *from)
 	return asked;
 }
 
-/* Opens the text to continue, that of the snapshot, or an empty one, with rows that an earlier
- * prefill has computed. window: queries to keep. */
+/* Opens the text to continue: that of the snapshot, or an empty one with reused rows. window:
+ * queries to keep. */
 static void
 open_text(struct open_sequence *x, const struct session *e, struct kv_reader *from, uint32_t window,
     size_t room)
@@ -138,7 +138,7 @@ choose_tile(const struct session *e)
 		tile = chunk;
 }
 
-/* Of n tokens, and of what runs behind them */
+/* Returns how many rows run at once, of n tokens and of those that run after them. */
 static uint32_t
 rows_at_once(size_t n)
 {
@@ -147,8 +147,8 @@ rows_at_once(size_t n)
 	return rows > least ? rows : least;
 }
 
-/* The weights go to the device when there is room for what n tokens need at least, behind the
- * rows that the prompt has already. */
+/* Loads the weights if there is room for at least n tokens, in addition to the prompt's reused
+ * rows. */
 static void
 load_model(struct session *e, const struct kv_reader *from, size_t n)
 {
@@ -185,8 +185,8 @@ check_logits(const char *path)
 	logits_file_check(logits_path, "snapshot", (const char *[]){ path, resume }, 2);
 }
 
-/* An adapter, and a retrieval head: that sees all tokens, and one with features what the model
- * makes of each. */
+/* Opens adapter and retrieval head. The head must see all tokens, and one with features also
+ * the model's hidden state of each. */
 static void
 open_beside(struct session *s)
 {
@@ -244,8 +244,8 @@ refuse_logits(const struct cache *c)
 		    &error);
 }
 
-/* The store gets all rows. Those that no query can see any more are in no snapshot: here they must
- * be stored before they go. */
+/* The store gets all rows. Rows out of the window of later queries are in no snapshot, so they
+ * are stored before they are dropped. */
 static void
 store_unseen(struct prefix *x, struct cache *c)
 {
@@ -257,7 +257,7 @@ store_unseen(struct prefix *x, struct cache *c)
 		die(EXIT_RUN, "no memory to drop rows");
 }
 
-/* The prompt through the model, behind the rows that there are already. */
+/* Runs the prompt, after the rows that it already has. */
 static void
 run(struct sequence *s, const uint32_t *ids, size_t n, struct observation *obs)
 {
@@ -306,8 +306,7 @@ save(const struct sequence *s, const struct observation *obs, size_t n,
 	report_count("tokens", c->n_tokens);
 }
 
-/* n tokens, behind those whose queries are in obs, have no more queries than that: all are kept,
- * and the patch is no longer. */
+/* Limits the number of queries to keep to the n tokens and the queries that obs has already. */
 static void
 limit_queries(size_t n, struct observation *obs, int resumed)
 {
@@ -374,7 +373,7 @@ main(int argc, char **argv)
 	warn_of_positions(e.model, x.sequence.cache->next_position + n);
 	run(&x.sequence, ids.ids + prefix.rows, n, window ? &x.obs : NULL);
 	save(&x.sequence, observe ? &x.obs : NULL, ids.n, from);
-	rc = finish();          /* who reads from us need not wait for the store */
+	rc = finish();          /* our reader need not wait for the store */
 	prefix_keep(&prefix, x.sequence.cache, evicts());
 	kv_close(from);
 	prefix_close(&prefix);

@@ -1,7 +1,6 @@
-/* kv-quantize1b - keys in one bit: write a snapshot again with FIER's index
+/* kv-quantize1b - quantize keys to one bit: add FIER's index to a snapshot
  *
- * One layer's keys are in memory at a time, and beside them their bits: once on the device, once
- * on their way out. */
+ * Memory holds one layer's keys, and their bits twice: on the device and for the output. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +29,7 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* The keys of the layer that r stands at, on the device; room NULL. */
+/* Loads the keys of the current layer on the device; room NULL. */
 static void
 take_keys(struct layer_rows *rows, const struct device *d, struct area *area, struct kv_reader *r,
     size_t size)
@@ -47,7 +46,7 @@ take_keys(struct layer_rows *rows, const struct device *d, struct area *area, st
 	}
 }
 
-/* Behind KEYS, which have been written: their bits. Returns the bytes of these. */
+/* After KEYS was written: writes their bits. Returns their bytes. */
 static uint64_t
 write_bits(const struct device *d, struct kv_writer *w, struct layer_index *x,
     const struct layer_rows *rows, uint32_t layer)
@@ -87,7 +86,7 @@ quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 		if (sec.kind == KV_BITS || sec.kind == KV_PROV)
 			continue;               /* replaced; inherited */
 		if (sec.kind != KV_KEYS) {
-			output_copy(r, w);      /* also what is not known: the rows stay */
+			output_copy(r, w);      /* unknown sections too: the rows stay */
 			continue;
 		}
 		if (kv_layer_window(&head->model, sec.layer) != 0) {

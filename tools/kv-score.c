@@ -14,7 +14,7 @@ static const char *method_name;
 static const char *from_path;           /* NULL: a method scores */
 static struct score_file from;
 static int list;
-static struct scorer scorer;            /* its device is open with NEED_WINDOW */
+static struct scorer scorer;            /* with NEED_WINDOW its device is open */
 
 static const struct opt opts[] = {
 	{ 0, "method", OPT_STRING, &method_name, 0, "NAME",
@@ -41,8 +41,7 @@ static const struct tool tool = {
 
 /* ---- the attention mass of the rows of a layer ---- */
 
-/* from all queries of the text (mASS), and from tokens that were not stored (pAID); NULL =
- * not stored */
+/* from all queries of the text (mASS), and from probe tokens (pAID); NULL = not stored */
 static float *text_mass, *probe_mass;
 
 static void
@@ -53,7 +52,7 @@ forget_mass(void)
 	text_mass = probe_mass = NULL;
 }
 
-/* Standing at mASS or pAID: a copy of its values. */
+/* At mASS or pAID: returns a copy of its values. */
 static float *
 take_mass(struct kv_reader *r)
 {
@@ -69,7 +68,7 @@ take_mass(struct kv_reader *r)
 
 /* ---- a layer ---- */
 
-/* Standing at KEYS: scores the layer's rows and writes that. */
+/* At KEYS: scores the layer's rows and writes the scores. */
 static void
 write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const struct queries *q)
 {
@@ -111,7 +110,7 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	free(score);
 }
 
-/* Standing at KEYS, whose rows the file has scores for. */
+/* At KEYS: writes the scores of the file. */
 static void
 write_given_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer)
 {
@@ -137,7 +136,7 @@ take_queries(struct queries *q, struct kv_reader *r, uint32_t layer)
 	must(queries_take(q, &stored, kv_reader_head(r), n, &e), &e);
 }
 
-/* Standing at eVNt, behind all layers: what the scores were made from may be shown wrong, and then
+/* At eVNt, after all layers: the log may show that the scores' input is invalid, and then
  * nothing is written. */
 static void
 check_log(struct kv_reader *r, const struct kv_section *sec)
@@ -182,7 +181,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 			progress(sec.layer + 1);
 		} else if (sec.kind == KV_EVNT && (needs & NEED_EVERY_QUERY))
 			check_log(r, &sec);
-		output_copy(r, w);              /* also what is not known: the rows stay */
+		output_copy(r, w);              /* unknown sections too: the rows stay */
 	}
 	progress_end();
 	queries_forget(&q);
@@ -193,7 +192,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		opt_score_sign(&scorer, used);
 }
 
-/* What scores: a method, or a file. path: of the snapshot */
+/* Checks the source of scores: a method, or a file. path: of the snapshot */
 static void
 check_options(const char *path)
 {

@@ -44,7 +44,7 @@ encode(const struct tokenizer *t, const char *name, const char *text, size_t len
 	    (plain ? TOK_PLAIN : 0);
 
 	encode_text(t, name, text, len, flags, UINT32_MAX, EXIT_DAMAGED, ids);
-	if (!count)                             /* of no tokens there is a number, too */
+	if (!count)                             /* prints 0 for no tokens */
 		refuse_no_token(name, ids);
 }
 
@@ -63,7 +63,7 @@ print_text(const struct tokenizer *t, const struct ids *ids)
 	struct decoded_text d = { .tokenizer = t, .plain = plain, .to = stdout };
 	size_t i;
 
-	/* what a decoder leaves out stands only at the beginning of a text */
+	/* decoders drop spaces only at the beginning of a text */
 	d.start.begun = go_on;
 	d.start.stripped = go_on ? SIZE_MAX : 0;
 	for (i = 0; i < ids->n; i++)

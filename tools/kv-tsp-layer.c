@@ -47,7 +47,7 @@ static const struct tool tool = {
 	.max_operands = UINT_MAX
 };
 
-/* The type of keys and values: what --dtype says, or that of the weights */
+/* Returns the type of keys and values: --dtype, or that of the weights. */
 static enum kv_dtype
 rows_dtype(const struct model *m)
 {
@@ -60,7 +60,7 @@ rows_dtype(const struct model *m)
 	return dtype;
 }
 
-/* Reads the prompts, and checks that the search suits them. Returns the length of the longest. */
+/* Reads the prompts, and checks that they suit the search. Returns the length of the longest. */
 static size_t
 read_prompts(const struct session *s, char **paths, size_t n, struct prompt *prompts,
     struct ids *ids)
@@ -78,7 +78,7 @@ read_prompts(const struct session *s, char **paths, size_t n, struct prompt *pro
 	return longest;
 }
 
-/* The weights go to the device when there is room for the longest prompt. */
+/* Loads the weights if there is room for the longest prompt. */
 static struct workspace *
 load_model(struct session *s, size_t longest)
 {
@@ -96,7 +96,8 @@ load_model(struct session *s, size_t longest)
 	return ws;
 }
 
-/* distance[0 .. tsp_search_max()] <- that of TSP at each layer. Returns the layer to choose. */
+/* distance[0 .. tsp_search_max()] <- the distance with TSP at each layer. Returns the layer to
+ * choose. */
 static uint32_t
 run_search(const struct session *s, struct workspace *ws, const struct prompt *prompts, size_t n,
     struct tsp_distance *distance)

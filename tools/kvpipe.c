@@ -1,7 +1,7 @@
-/* kvpipe - list the programs, or run one of them: kvpipe score ... is kv-score ...
+/* kvpipe - lists the programs, or runs one of them: kvpipe score ... is kv-score ...
  *
- * A program runs in place of this one, with its arguments as they are: messages, exit status,
- * --help and reports are its own. */
+ * The program replaces this one and gets its arguments unchanged: messages, exit status, --help
+ * and reports are its own. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const struct tool tool = {
 	.example = "kvpipe help score"
 };
 
-/* Without kv-, which may be left out. */
+/* Returns the name without kv-, which may be left out. */
 static const char *
 short_name(const char *name)
 {
@@ -55,7 +55,8 @@ unknown(const char *word)
 	die(EXIT_USAGE, "there is no program '%s'%s", shown(word), nearest_name_text(&g, ""));
 }
 
-/* path[size] <- the program of this name in the folder of this file; 0 where it cannot be run */
+/* path[size] <- the program of this name in the folder of this executable; 0 if it cannot be
+ * run */
 static int
 beside(const char *name, char *path, size_t size)
 {
@@ -72,7 +73,7 @@ beside(const char *name, char *path, size_t size)
 	return access(path, X_OK) == 0;
 }
 
-/* argv: the name of the program, as it was given, and its arguments */
+/* argv: the name of the program, as given, and its arguments */
 static void __attribute__((noreturn))
 run(const struct program *p, char **argv)
 {
@@ -128,7 +129,7 @@ main(int argc, char **argv)
 			unknown(argv[1]);
 		run(p, argv + 1);
 	}
-	/* help alone is the list */
+	/* help alone prints the list */
 	tool_start(&tool, argc > 1 && argv[1][0] != '-' ? 1 : argc, argv);
 	list();
 	return finish();

@@ -1,6 +1,6 @@
-/* bus_error.c - a mapped file that cannot be read any more ends the program with a message
+/* bus_error.c - ends the program with a message when a page of a mapped file cannot be read
  *
- * All of it runs in the handler of a signal: no stdio, no memory, no lock. */
+ * Everything here runs in a signal handler: no stdio, no allocation, no lock. */
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -18,13 +18,13 @@ static const char *name;
 static void (*at_end)(int status);
 static atomic_flag taken = ATOMIC_FLAG_INIT;    /* by the thread that ends the program */
 
-/* A mapping, as a line of /proc/self/maps tells it: "start-end perms offset dev inode      path" */
+/* A mapping, from a line of /proc/self/maps: "start-end perms offset dev inode      path" */
 struct mapping {
 	uint64_t start, end, offset, inode;
 	const char *path;
 };
 
-/* The next number in the line; *p goes behind it and the character that ends it. */
+/* Returns the next number in the line; *p <- after it and the character that ends it. */
 static uint64_t
 number(char **p, int base)
 {
@@ -55,7 +55,8 @@ is_at(char *line, uint64_t at, struct mapping *m)
 	return m->start <= at && at < m->end;
 }
 
-/* The mapping of this address, of a file; 0: there is none. Its path is in line[size]. */
+/* Finds the file mapping of this address; returns 0 if there is none. Its path is in
+ * line[size]. */
 static int
 find(uint64_t at, struct mapping *m, char *line, size_t size)
 {
@@ -79,7 +80,7 @@ find(uint64_t at, struct mapping *m, char *line, size_t size)
 	return found && m->path[0] == '/';
 }
 
-/* Does the file have no byte of this page? Not known of one that has no name any more. */
+/* Returns whether the file has no byte of this page; 0 if its name is gone. */
 static int
 is_cut(const struct mapping *m, uint64_t at)
 {
@@ -101,7 +102,8 @@ say(const char *path, const char *what)
 	strncat(text, path, PATH_MAX);
 	strcat(text, ": ");
 	strncat(text, what, 100);
-	for (p = text; *p != '\0'; p++)         /* what a terminal would obey */
+	/* control characters, which a terminal would obey */
+	for (p = text; *p != '\0'; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f ||
 		    (p[0] == '\xc2' && (p[1] & 0xe0) == 0x80))
 			*p = '?';

@@ -38,8 +38,8 @@ chat_must(int rc, const char *place, const char *err)
 
 /* ---- the template ---- */
 
-/* The first of the tokens, words between blanks, that the tokenizer does not have; "" when it has
- * them all. */
+/* Returns the first of the tokens, separated by blanks, that the tokenizer lacks; "" if it has
+ * all. */
 static const char *
 missing_token(const struct tokenizer *t, const char *tokens)
 {
@@ -64,7 +64,7 @@ missing_token(const struct tokenizer *t, const char *tokens)
 	return *tokens != '\0' ? word : "";
 }
 
-/* ": its tokenizer has the tokens of chatml, smollm", or "" */
+/* Returns ": its tokenizer has the tokens of chatml, smollm", or "". */
 static const char *
 those_that_fit(const struct tokenizer *t)
 {
@@ -80,7 +80,7 @@ those_that_fit(const struct tokenizer *t)
 	return text;
 }
 
-/* ": did you mean tool_use?", or "" */
+/* Returns ": did you mean tool_use?", or "". */
 static const char *
 nearest_template(const char *name)
 {
@@ -121,7 +121,7 @@ chat_input_open(const char *name, const struct tokenizer *t)
 
 /* ---- messages ---- */
 
-/* A message in each line */
+/* Reads one message per line. */
 static json_t *
 read_lines(const char *name, const char *text, size_t size)
 {
@@ -216,7 +216,7 @@ chat_check_end(const struct chat *c, const struct chat_request *q, const struct 
 	char err[1024];
 	size_t len;
 
-	/* What has no such files is no model that could be decoded with. */
+	/* A folder without such files is not a model that kv-decode could run. */
 	if (model_end_tokens(settings.model, eos, &n, err, sizeof err) != 0 || n == 0)
 		return;
 	if (chat_answer_end(c, q, &end, err, sizeof err) != 0) {

@@ -1,9 +1,9 @@
-/* completion.c - the option table as text, for what completes commands in a shell
+/* completion.c - the option table as text, for shell completion
  *
- * `kv-evict --list-options` prints a line for each option, fields between tabs: letter (- for
- * none), name, placeholder of its value (- for a flag), what the value can be, help. The first line
- * is about the operands: @file, @snapshot, or words. cli/completions.sh makes completions of bash,
- * zsh and fish of that, when the programs are built. */
+ * `kv-evict --list-options` prints a line for each option, with fields separated by tabs:
+ * letter (- for none), name, placeholder of its value (- for a flag), possible values, help.
+ * The first line is about the operands: @file, @snapshot, or words. cli/completions.sh makes
+ * completions for bash, zsh and fish from it, when the programs are built. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,12 +11,12 @@
 #include "cli/tool_internal.h"
 #include "methods/methods.h"
 
-/* Names from an X-macro, with a blank behind each */
+/* Names from an X-macro, each followed by a blank */
 #define METHOD(name, ...) #name " "
 static const char method_names[] =
 #include "methods/list.h"
     ;
-/* and what may stand behind one of them in kv-prefill --score */
+/* words that may follow a method in kv-prefill --score */
 static const char score_words[] =
 #include "methods/list.h"
     "lookahead= kernel= pool= reduce= order= over-queries= sink= seed= keep-last window= since=";
@@ -39,7 +39,7 @@ static const char template_names[] =
     ;
 #undef TEMPLATE
 
-/* An option of a program that means something else in others comes before that of all. */
+/* An entry for one program precedes the entry of the same option for all. */
 static const struct {
 	const char *option, *values, *program;
 } known[] = {
@@ -70,7 +70,7 @@ static const struct {
 	{ "template", template_names, NULL },
 };
 
-/* Words; @dir, @file, @snapshot; or - */
+/* Returns words; @dir, @file, @snapshot; or -. */
 static const char *
 values(const struct opt *o)
 {
@@ -90,7 +90,7 @@ values(const struct opt *o)
 	    strcmp(o->arg, "REPORT") == 0 ? "@file" : "-";
 }
 
-/* As kvpipe takes them. */
+/* The names as kvpipe accepts them. */
 static void
 print_program_names(void)
 {

@@ -1,8 +1,8 @@
-/* decode_batch.c - texts behind many snapshots, as many at once as a batch has room for
+/* decode_batch.c - generates after many snapshots, several at a time in one batch
  *
- * Sequences come and go: where one ends, the next snapshot takes its place, and is opened then,
- * so that memory is that of the batch and not that of all operands. What has ended waits, as
- * text, for those that are printed before it. */
+ * When a sequence ends, the next snapshot is opened and takes its slot, so that memory is that
+ * of the batch and not that of all operands. A finished answer is held, as text, until the
+ * answers before it are printed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ struct member {
 	double began;
 };
 
-/* What is to be printed of an operand */
+/* The printable result of an operand */
 struct result {
 	int done, status;
 	char *text;
@@ -39,11 +39,11 @@ struct result {
 struct run {
 	const struct decode_batch *b;
 	struct batch *batch;
-	struct kv_reader *opened;       /* of the operand that is next; NULL: it is not open yet */
-	/* what is collected points into them: they do not move */
+	struct kv_reader *opened;       /* of the next operand; NULL: not open yet */
+	/* printers point into them, so they must not move */
 	struct member *member[BATCH_MOST];
-	uint32_t n, most;               /* members, and how many there may be */
-	size_t next, printed;           /* operands that have begun, and that are printed */
+	uint32_t n, most;               /* members, and their limit */
+	size_t next, printed;           /* operands started, and printed */
 	struct result *result;          /* [b->n] */
 	uint64_t tokens, tokens_run, tokens_kept;
 };
@@ -101,7 +101,7 @@ decode_batch_check(const struct decode_batch *b)
 
 /* ---- what is printed ---- */
 
-/* All that has ended and has nothing unfinished before it */
+/* Prints finished results up to the first unfinished one. */
 static void
 print_ready(struct run *r)
 {
@@ -119,7 +119,7 @@ print_ready(struct run *r)
 	}
 }
 
-/* The operand has no answer. */
+/* Records that the operand has no answer. */
 static void
 fail(struct run *r, size_t operand, const struct engine_error *e)
 {
@@ -146,7 +146,7 @@ close_member(struct run *r, struct member *m)
 	free(m);
 }
 
-/* Collected text of one that has failed */
+/* Drops the text of a failed member. */
 static void
 drop_text(struct decode_text *g, struct decode *d)
 {
@@ -172,7 +172,7 @@ save(struct run *r, struct member *m, struct engine_error *e)
 	return rc;
 }
 
-/* The text is over: it is kept until it is printed. */
+/* Stores the finished text until it is printed. */
 static void
 end_member(struct run *r, struct member *m)
 {
@@ -206,8 +206,8 @@ end_member(struct run *r, struct member *m)
 	close_member(r, m);
 }
 
-/* The next token of a member: it is printed, and to be run. Returns 0 where there is none: the
- * member has ended. */
+/* Samples and prints the next token of a member, which is to run. Returns 0 if the member has
+ * ended. */
 static int
 advance(struct run *r, struct member *m, uint32_t likeliest)
 {
@@ -227,7 +227,7 @@ advance(struct run *r, struct member *m, uint32_t likeliest)
 	return 0;
 }
 
-/* May it be opened once more? */
+/* Returns whether it can be opened again. */
 static int
 is_file(const char *name)
 {
@@ -236,7 +236,7 @@ is_file(const char *name)
 	return strcmp(name, "-") != 0 && stat(name, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The rows of the operand, the device, and what is evicted before the first token */
+/* Loads the rows of the operand, and evicts before its first token. */
 static int
 open_member(struct run *r, struct member *m, struct engine_error *e)
 {
@@ -266,8 +266,8 @@ open_member(struct run *r, struct member *m, struct engine_error *e)
 	return b->want->evict != NULL ? decode_evict(&m->decode, e) : ENGINE_OK;
 }
 
-/* The next operand joins. Where there is no room for it beside the others, it waits for one to
- * end, and there are never more again. */
+/* Lets the next operand join. If memory does not suffice, it waits for a member to end, and the
+ * limit of members stays at the present number. */
 static void
 admit(struct run *r)
 {
@@ -291,7 +291,7 @@ admit(struct run *r)
 		r->member[r->n++] = m;
 }
 
-/* A token of each member, and who goes on behind it */
+/* Runs one token for each member. */
 static void
 step(struct run *r)
 {
@@ -318,10 +318,10 @@ step(struct run *r)
 	}
 }
 
-/* ---- all of them ---- */
+/* ---- the batch ---- */
 
-/* The first snapshot that can be opened, so that a wrong name costs no model. Returns 0 where
- * there is none. */
+/* Finds the first snapshot that can be opened, so that wrong names are reported before the
+ * model is loaded. Returns 0 if there is none. */
 static int
 find_first(struct run *r)
 {
@@ -335,7 +335,7 @@ find_first(struct run *r)
 	return 0;
 }
 
-/* The model on the device, and room for as many as there may be at once */
+/* Loads the model, with room for the largest batch. */
 static void
 open_model(struct run *r)
 {

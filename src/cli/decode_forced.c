@@ -49,7 +49,7 @@ decode_forced_read(struct decode_forced *f, const struct session *s, unsigned fl
 	f->each = must_alloc(f->ids.n, sizeof *f->each);
 }
 
-/* The files beside it */
+/* The files of logits */
 struct files {
 	struct logits_file to;
 	FILE *from;

@@ -1,4 +1,4 @@
-/* decode_print.c - generated tokens on standard output, as text or as ids */
+/* decode_print.c - prints generated tokens, as text or as ids */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ write_text(struct token_printer *p, const char *s, size_t n)
 	p->last = s[n - 1];
 }
 
-/* How many bytes at the end of s[n] are the beginning of a stop text. */
+/* Returns how many bytes at the end of s[n] may begin a stop text. */
 static size_t
 may_become_stop(const struct strings *stops, const char *s, size_t n)
 {
@@ -40,7 +40,7 @@ may_become_stop(const struct strings *stops, const char *s, size_t n)
 	return best;
 }
 
-/* Writes what can be written. Returns 1 when a stop text has come. */
+/* Writes what cannot belong to a stop text. Returns 1 once a stop text is found. */
 static int
 print_held(struct token_printer *p)
 {
@@ -117,7 +117,7 @@ print_held_from(const struct token_printer *p)
 	return p->total - p->n;
 }
 
-/* A character has at most four bytes, and the last first one among them is where it begins. */
+/* A character has at most four bytes, and begins at the last lead byte among them. */
 void
 print_tokens_behind(struct token_printer *p, const uint32_t *ids, size_t n)
 {

@@ -1,4 +1,4 @@
-/* decode_questions.c - what is asked of one snapshot again and again: lines of text or JSON */
+/* decode_questions.c - reads the questions to one snapshot: lines of text or JSON */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "cli/tool.h"
 #include "model/file_kind.h"
 
-/* A text, or an object with one; place: "asked: line 3" */
+/* Checks a text, or an object with one; place: "asked: line 3" */
 static json_t *
 check(json_t *asked, const char *place)
 {
@@ -21,7 +21,7 @@ check(json_t *asked, const char *place)
 	return o;
 }
 
-/* The mark of a file stands in the middle where files were joined. */
+/* Skips byte order marks also inside a file, where files were concatenated. */
 static json_t *
 parse_line(const char *text, size_t size, const char *place)
 {
@@ -47,7 +47,7 @@ parse_line(const char *text, size_t size, const char *place)
 	return check(o, place);
 }
 
-/* Returns how many there are. */
+/* Returns the number of questions. */
 static size_t
 each_line(const char *name, const char *text, size_t size, questions_take *each, void *with)
 {
@@ -65,7 +65,8 @@ each_line(const char *name, const char *text, size_t size, questions_take *each,
 	return line;
 }
 
-/* Does the file hold a list of JSON? A line of text may begin with [, too: "[INST] Who?" */
+/* Returns whether the file holds a JSON list. A line of text may begin with [ too: "[INST]
+ * Who?" */
 static int
 is_list(const char *text)
 {
@@ -111,7 +112,7 @@ questions_each(const char *path, questions_take *each, void *with)
 	free(text);
 }
 
-/* What questions_read() goes on with */
+/* Context of questions_read()'s callback */
 struct reading {
 	struct questions *q;
 	const struct tokenizer *tokenizer;

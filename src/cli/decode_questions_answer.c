@@ -1,4 +1,4 @@
-/* decode_questions_answer.c - questions behind one snapshot, answered one after the other */
+/* decode_questions_answer.c - answers the questions to one snapshot, one after the other */
 #include <stdlib.h>
 
 #include "cli/decode_text.h"

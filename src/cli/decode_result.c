@@ -1,4 +1,4 @@
-/* decode_result.c - what kv-decode has generated, as a JSON object */
+/* decode_result.c - the text that kv-decode has generated, as a JSON object */
 #include <stdlib.h>
 
 #include "cli/terminal_escape.h"
@@ -21,8 +21,8 @@ decode_result_add(struct decode_result *g, uint32_t id)
 		json_array_append_new(g->ids, json_integer(id));
 }
 
-/* The text is whole then. Where the C library has no memory for its last byte, fclose() succeeds,
- * and there is no text. */
+/* Closes the stream, which completes the text. If memory for its last byte is missing, fclose()
+ * succeeds, and there is no text. */
 static void
 end_stream(struct decode_result *g)
 {

@@ -1,4 +1,4 @@
-/* decode_text.c - a text that is generated behind a snapshot */
+/* decode_text.c - generates a text after a snapshot */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -41,7 +41,8 @@ is_eos(const struct model *m, uint32_t id)
 	return 0;
 }
 
-/* An end token, or one whose name is a stop text: neither printed nor run. */
+/* Returns whether the text ends at this token: an end token, or one whose name is a stop text.
+ * It is neither printed nor run. */
 static int
 ends(struct decode_text *a, const struct model *m, uint32_t id)
 {
@@ -56,8 +57,7 @@ ends(struct decode_text *a, const struct model *m, uint32_t id)
 	return 1;
 }
 
-/* Prints the token. Where the text may end in front of it, or inside, the cache is to be cut
- * there. */
+/* Prints the token. Stores a cut point if the text may end before or inside it. */
 static int
 print_next(struct decode_text *a, struct decode *d, uint32_t id, struct engine_error *e)
 {
@@ -80,8 +80,8 @@ print_next(struct decode_text *a, struct decode *d, uint32_t id, struct engine_e
 	return rc;
 }
 
-/* Every token that is printed, the last one too when the snapshot is kept, is to be run
- * afterwards, so that tokens, rows and logits of the cache agree. */
+/* Every printed token must run afterwards, the last one too if the snapshot is kept, so that
+ * tokens, rows and logits of the cache agree. */
 int
 decode_text_next(struct decode_text *a, struct decode *d, uint32_t *id, struct engine_error *e)
 {
@@ -114,7 +114,7 @@ decode_text_next(struct decode_text *a, struct decode *d, uint32_t *id, struct e
 	return 1;
 }
 
-/* What these tokens say, at least `size` bytes of it; to be freed. Dies. */
+/* Returns the text of these tokens, at least `size` bytes of it; to be freed. Dies. */
 static char *
 text_of(const struct tokenizer *t, const struct cut_point *p, uint64_t size)
 {
@@ -138,8 +138,7 @@ text_of(const struct tokenizer *t, const struct cut_point *p, uint64_t size)
 	return text;
 }
 
-/* ids <- those of the text that stands in a token before a stop text. Returns 0 where it has
- * none. */
+/* ids <- those of the text before a stop text inside a token. Returns 0 if there is none. */
 static int
 encode_rest(const struct decode_text *a, const struct cut_point *p, const struct cache *c,
     uint64_t size, struct ids *ids)

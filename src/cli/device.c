@@ -1,4 +1,4 @@
-/* device.c - opens the backend that --device and -j name, and gives out its memory */
+/* device.c - opens the backend that --device and -j name */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "cli/report.h"
 #include "cli/tool.h"
 
-/* The number behind "cuda:", 0 without one. */
+/* Returns the number after "cuda:", 0 without one. */
 static int
 cuda_index(const char *text)
 {
@@ -22,7 +22,7 @@ cuda_index(const char *text)
 	return (int)n;
 }
 
-/* Fills d and returns 1, or leaves the reason in err. */
+/* Fills d and returns 1, or sets err to the reason and returns 0. */
 static int
 try(struct device *d, const struct ops *ops, int index, uint32_t threads, char *err,
     size_t errlen)

@@ -1,4 +1,4 @@
-/* diff_print.c - two snapshots compared, as text and as JSON */
+/* diff_print.c - prints the comparison of two snapshots, as text and as JSON */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "cli/diff_print.h"
 #include "cli/tool.h"
 
-/* The first layer with queries, NULL where there is none. */
+/* Returns the first layer with queries, or NULL. */
 static const struct layer_share *
 observed_layer(const struct diff_rows *c)
 {
@@ -74,7 +74,7 @@ print_difference(uint64_t both, uint64_t differ, double difference)
 		printf(" %9.3g", difference);
 }
 
-/* layer, head: NULL where there is no such column. */
+/* layer, head: NULL: no such column */
 static void
 print_share(const struct share *s, int attention, const char *layer, const char *head)
 {

@@ -1,4 +1,4 @@
-/* diff_retrieval_print.c - what came of a trial of retrieval, as text and as JSON */
+/* diff_retrieval_print.c - prints the result of a trial of retrieval, as text and as JSON */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -11,7 +11,7 @@
 
 /* ---- text ---- */
 
-/* head: NULL where there is no such column. */
+/* head: NULL: no such column */
 static void
 print_sum(const struct trial_sum *x, const char *layer, const char *head)
 {

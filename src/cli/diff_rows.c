@@ -1,4 +1,4 @@
-/* diff_rows.c - what a comparison of two snapshots has found */
+/* diff_rows.c - collects the comparison of two snapshots */
 #include <math.h>
 #include <stdlib.h>
 

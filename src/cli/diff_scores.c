@@ -1,4 +1,4 @@
-/* diff_scores.c - what a comparison of the scores of two snapshots has found */
+/* diff_scores.c - collects the comparison of two snapshots' scores */
 #include <stdlib.h>
 
 #include "cli/diff_scores.h"

@@ -1,4 +1,4 @@
-/* diff_scores_print.c - the scores of two snapshots compared, as text and as JSON */
+/* diff_scores_print.c - prints the comparison of two snapshots' scores, as text and as JSON */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,10 +10,10 @@
 
 /* ---- text ---- */
 
-/* Which columns there are. */
+/* The columns to print. */
 struct columns {
 	int orders;             /* both have scores */
-	int mass;               /* a row is gone, and the scores that are left are a mass */
+	int mass;               /* some rows are gone, and the remaining scores are a mass */
 	int heads;
 	uint32_t rates;
 };
@@ -58,7 +58,7 @@ print_titles(const struct columns *col, const double *rate)
 	printf("  %5s%s\n", "layer", col->heads ? "  head" : "");
 }
 
-/* percent: as a share of 1 */
+/* percent: x is a share of 1 */
 static void
 print_number(double x, int percent)
 {
@@ -70,7 +70,7 @@ print_number(double x, int percent)
 		printf(" %9.4f", x);
 }
 
-/* head: NULL where there is no such column. one: of a single KV head. */
+/* head: NULL: no such column. one: of a single KV head */
 static void
 print_line(const struct columns *col, const struct agreement *x, int one, const char *layer,
     const char *head)

@@ -1,6 +1,6 @@
-/* explain.c - says of a file that could not be read what it is instead
+/* explain.c - names the type of a file that could not be read
  *
- * tokenizer/ and chat/ know nothing of model/, which knows what files are. */
+ * In cli/, because tokenizer/ and chat/ must not include model/, which recognises file types. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

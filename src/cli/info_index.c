@@ -1,4 +1,4 @@
-/* info_index.c - what kv-info says of the indexes of a snapshot (kv-snapshot(5), 4.14 to 4.18) */
+/* info_index.c - the indexes of a snapshot in kv-info's output (kv-snapshot(5), 4.14 to 4.18) */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 
 /* ---- text ---- */
 
-/* "16", or "16 to 32" over the layers that have this kind; the fields are at these offsets. */
+/* Returns "16", or "16 to 32", the range over the layers with this kind; the fields are at
+ * these offsets. */
 static const char *
 span(char text[TEXT], const struct index_info *layer, uint32_t layers, enum kv_kind k,
     size_t lower, size_t upper)

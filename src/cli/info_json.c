@@ -61,7 +61,7 @@ put_multiplier(json_t *o, const char *key, double v)
 		put_real(o, key, v);
 }
 
-/* Where some layers have a window */
+/* Writes the window, if some layers have one. */
 static void
 put_window(json_t *o, const struct kv_model *m)
 {

@@ -56,7 +56,7 @@ print_window(const struct kv_model *m)
 	putchar('\n');
 }
 
-/* Those that are not 0, in a line of their own */
+/* Prints the multipliers that are not 0 on a line of their own. */
 static void
 print_multipliers(const struct kv_model *m)
 {

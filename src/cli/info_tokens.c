@@ -1,4 +1,4 @@
-/* info_tokens.c - the tokens of a snapshot, and those that are kept */
+/* info_tokens.c - prints the tokens of a snapshot, all or those kept */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,12 @@
 #include "cli/tool.h"
 #include "engine/kept_tokens.h"
 
-#define GAP "[...]"             /* tokens that are not kept, in the text */
+#define GAP "[...]"             /* stands for tokens that are not kept */
 
 struct info_tokens_options info_tokens_options;
 static struct kept_where where = { KEPT_ANYWHERE, KEPT_ANYWHERE, 0 };
 
-/* A number, behind which the text goes on with `end` or ends; NULL: it is none */
+/* Reads a number that is followed by `end` or the end of the text; NULL: invalid */
 static const char *
 number(const char *text, char end, uint32_t *n)
 {
@@ -83,7 +83,7 @@ write_text(const struct kept_tokens *t, const struct kv_reader *r, FILE *to)
 			fputs(GAP, to);
 		}
 		gap = !is_kept(t, i);
-		if (gap)                /* what stands behind it does not begin the text */
+		if (gap)                /* the text after a gap is not the beginning of a text */
 			d.start = (struct text_start){ 1, SIZE_MAX };
 	}
 	decoded_text_break(&d);

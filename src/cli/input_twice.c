@@ -1,4 +1,4 @@
-/* input_twice.c - a snapshot that is read two times */
+/* input_twice.c - reads a snapshot twice */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { PIECE = 1 << 16 };
 
-/* 1 when the descriptor can be read from its start again. */
+/* Returns 1 if the descriptor can be read from its start again. */
 static int
 is_file(int fd)
 {

@@ -7,7 +7,7 @@
 #include "cli/json.h"
 #include "cli/tool.h"
 
-/* Other threads may be at work: die() does not care. */
+/* die() is safe while other threads run. */
 static void *
 allocate(size_t size)
 {
@@ -43,9 +43,9 @@ put_real(json_t *o, const char *key, double x)
 	put_value(o, key, isfinite(x) ? json_real(x) : json_null());
 }
 
-/* A part of the text; with: int, how many columns a new line is moved to the right. jansson
- * escapes control characters below U+0020; U+007F to U+009F, which stand in strings only, are
- * escaped here. A character of several bytes is in one part. */
+/* Writes a part of the text; with: int, columns of indentation after a newline. jansson escapes
+ * control characters below U+0020; U+007F to U+009F, which occur in strings only, are escaped
+ * here. A multibyte character is never split between parts. */
 static int
 write_part(const char *text, size_t n, void *with)
 {
@@ -99,7 +99,7 @@ print_json_line(json_t *o)
 		stdout_failed(NULL);
 }
 
-static size_t printed;          /* elements of the list at hand */
+static size_t printed;          /* elements printed of the current list */
 
 void
 print_json_begin(json_t *o, const char *key)

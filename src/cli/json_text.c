@@ -1,6 +1,7 @@
-/* json_text.c - texts from outside in JSON: names of files, generated text
+/* json_text.c - texts from outside in JSON: file names, generated text
  *
- * Apart from json.c, so that not every program takes UTF-8 from tokenizer/. */
+ * Apart from json.c, so that programs without such texts are not linked with tokenizer/'s
+ * UTF-8. */
 #include <stdlib.h>
 #include <string.h>
 

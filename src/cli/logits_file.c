@@ -1,4 +1,4 @@
-/* logits_file.c - the file of --logits: a matrix of NumPy with a row for each token */
+/* logits_file.c - the file of --logits: a NumPy matrix with a row for each token */
 #include <string.h>
 
 #include "cli/logits_file.h"

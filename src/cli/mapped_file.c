@@ -1,4 +1,4 @@
-/* mapped_file.c - a file that is mapped for reading, and may be cut short meanwhile */
+/* mapped_file.c - maps a file for reading and survives its truncation */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 enum { MOST = 256 };                            /* mappings at a time */
 
-/* Read by the handler: data is set when the rest is. */
+/* Read by the handler: data is set last. */
 struct mapped_file {
 	_Atomic(char *) data;                   /* NULL: not in use */
 	size_t size;
@@ -25,8 +25,8 @@ static struct sigaction before;
 static int installed;
 static size_t page;
 
-/* The page at the address becomes one of zeros; where it is none of ours, the instruction runs
- * again under the handler that was there before us. */
+/* Replaces the page at the address by one of zeros. If the page is not in one of our mappings,
+ * restores the previous handler and lets the instruction run again. */
 static void
 on_bus_error(int sig, siginfo_t *info, void *context)
 {
@@ -63,7 +63,7 @@ install(void)
 	return installed = sigaction(SIGBUS, &act, &before) == 0;
 }
 
-/* What a mapping takes would be missing later, for what cannot do without. */
+/* A mapping's addresses would be missing for later allocations. */
 static int
 addresses_are_limited(void)
 {

@@ -1,8 +1,8 @@
-/* model_overrides.c - what of a model folder is passed over: options, environment, a file in the
- * folder
+/* model_overrides.c - unknown configuration keys and tensors to ignore: from options, the
+ * environment and the model folder
  *
- * A folder may come from anybody. Its lines reach nothing but its own keys and tensors, which its
- * author could have left out as well; but who runs it is told. */
+ * A folder may come from anybody. Its lines affect only its own keys and tensors, which its
+ * author could have left out as well; the user is told of them. */
 #include <sys/stat.h>
 
 #include <ctype.h>
@@ -19,12 +19,12 @@
 #define CONF "kvpipe-methods.conf"
 
 enum {
-	CONF_MAX = 65536,       /* bytes of the file that are read */
+	CONF_MAX = 65536,       /* most bytes of the file that are read */
 	LINES_MAX = 64,         /* names of one kind */
 	NAME_MAX_BYTES = 200
 };
 
-/* One kind of names. Options and environment come first, the folder's lines behind them. */
+/* The names of one kind: those of options and environment, then the folder's. */
 struct names {
 	const char *option;
 	const struct strings *given;
@@ -47,7 +47,7 @@ begin_names(struct names *x)
 		x->at[x->n] = x->given->at[x->n];
 }
 
-/* A line of the file that is "OPTION=NAME", of letters that can be seen */
+/* Adds the name of a line "OPTION=NAME", of printable characters. */
 static void
 take_line(struct names *x, const char *line)
 {
@@ -69,7 +69,7 @@ take_line(struct names *x, const char *line)
 		die(EXIT_RUN, "out of memory");
 }
 
-/* The file, where there is one: its beginning, to be freed */
+/* Returns the beginning of the file, to be freed; NULL if there is none. */
 static char *
 read_conf(const char *dir)
 {
@@ -81,7 +81,7 @@ read_conf(const char *dir)
 
 	if (asprintf(&path, "%s/" CONF, dir) == -1)
 		die(EXIT_RUN, "out of memory");
-	/* O_NONBLOCK: a FIFO in place of the file is not waited for */
+	/* O_NONBLOCK: does not wait for a FIFO in place of the file */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	free(path);
 	if (fd == -1)
@@ -141,8 +141,8 @@ compare_texts(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A snapshot says what was passed over, nothing that was not there, each name once and in one
- * order: the same rows are to be the same bytes. */
+/* A snapshot names what was ignored, and only if it was there, each name once and in a fixed
+ * order, so that the same rows give the same bytes. */
 static void
 sign_names(const struct names *x)
 {

@@ -1,8 +1,8 @@
-/* name_hints.c - names of methods, policies and ways to retrieve, and what was meant by one that
- * is not there
+/* name_hints.c - hints for unknown names of methods, policies and retrieval methods
  *
- * Names of papers that are one of ours with its defaults are in the tables (methods/list.h,
- * methods/policies.h, retrieval/retrieval.h). Those here are pipelines, or are not there. */
+ * Paper names of exactly our methods with their defaults are aliases in the tables
+ * (methods/list.h, methods/policies.h, retrieval/retrieval.h). The names here are pipelines, or
+ * are not available. */
 #include <stdio.h>
 
 #include "cli/nearest_name.h"

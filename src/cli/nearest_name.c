@@ -1,9 +1,9 @@
-/* nearest_name.c - which name was meant by a word that is none: the nearest one
+/* nearest_name.c - finds the known name that is nearest to an unknown word
  *
  * The distance is that of Damerau and Levenshtein in its restricted form (optimal string
- * alignment): how many letters have to be inserted, dropped, changed, or exchanged with their
- * neighbour, each place once. Upper and lower case are the same. A name is near when that is at
- * most a third of its length. One that begins with the word, and is the only one, comes first. */
+ * alignment): the number of letters to insert, drop, change, or exchange with their neighbour,
+ * each place once. Case is ignored. A name is near if the distance is at most a third of its
+ * length. A name that begins with the word is preferred if it is the only one. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +54,7 @@ nearest_name_start(struct nearest_name *g, const char *word)
 	*g = (struct nearest_name){ .word = word };
 }
 
-/* Does name[len] begin with the word? */
+/* Returns whether name[len] begins with the word. */
 static int
 begins_with(const char *name, size_t len, const char *word)
 {
@@ -79,7 +79,7 @@ try_near(struct nearest_name *g, const char *name, size_t len)
 	}
 }
 
-/* Returns 1 when one of the names begins with the word. */
+/* Returns 1 if one of the names begins with the word. */
 static int
 try_all(struct nearest_name *g, const char *names)
 {

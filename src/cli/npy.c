@@ -1,4 +1,4 @@
-/* npy.c - arrays as NumPy's .npy files, front to back */
+/* npy.c - reads and writes arrays as NumPy's .npy files, front to back */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 #include "cli/tool.h"
 #include "libkvfile/dtype.h"
 
-#define MAGIC "\x93NUMPY\x01"   /* and a zero, the minor version */
-#define BEFORE 10               /* bytes before the text: magic, version, the text's length */
-#define HEAD 128                /* bytes that we write before the numbers: a multiple of 64 */
-#define AT_ONCE 512             /* numbers that are read at a time */
+#define MAGIC "\x93NUMPY\x01"   /* including the minor version 0 */
+#define BEFORE 10               /* bytes before the header text: magic, version, length */
+#define HEAD 128                /* bytes of a written header: a multiple of 64 */
+#define AT_ONCE 512             /* numbers read at a time */
 
 FILE *
 npy_create(const char *path, uint64_t rows, uint64_t columns)
@@ -43,7 +43,7 @@ npy_put(FILE *f, const char *path, const float *row, uint64_t columns)
 
 /* ---- headers ---- */
 
-/* What stands behind a key of the header's text, "'shape': (12, 7)" and the like. */
+/* Returns the value of a key in the header text, "'shape': (12, 7)" and so on. */
 static const char *
 value_of(const struct npy *x, const char *text, const char *key)
 {
@@ -115,7 +115,7 @@ npy_start(struct npy *x, FILE *f, const char *path)
 
 /* ---- numbers ---- */
 
-/* Fewer items came than were to come. */
+/* Dies: fewer items than expected. */
 static void
 ended(const struct npy *x, const char *before)
 {
@@ -124,7 +124,7 @@ ended(const struct npy *x, const char *before)
 	die(EXIT_DAMAGED, "%s: it ends before its last %s", x->path, before);
 }
 
-/* value[n] <- items of the type of x, n at most AT_ONCE */
+/* value[n] <- items of x's type, n <= AT_ONCE */
 static void
 take_some(struct npy *x, double *value, size_t n)
 {

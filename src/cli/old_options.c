@@ -1,4 +1,4 @@
-/* old_options.c - options that have another name now, or are a program of their own */
+/* old_options.c - options that were renamed or moved to a program of their own */
 #include <stddef.h>
 #include <string.h>
 

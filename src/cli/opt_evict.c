@@ -17,10 +17,10 @@
 #undef POLICY
 
 
-/* DuoAttention's sinks, PruLong's recent positions; the published masks were made with these */
+/* DuoAttention's sinks, PruLong's recent positions, with which the published masks were made */
 enum { STREAM_SINK = 128, STREAM_RECENT = 1024 };
 
-/* a policy may give the layers so many times their budgets without a warning */
+/* largest ratio of the rows that a policy gives to their budgets, without a warning */
 #define BUDGET_SLACK 1.01
 
 static uint32_t budget = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN, since;
@@ -91,7 +91,7 @@ layer_number(const char *p, char **end)
 	return (uint32_t)number;
 }
 
-/* A list of layers, and of ranges of layers, that keep all rows. */
+/* Parses the list of layers, and of ranges of layers, that keep all rows. */
 static void
 skip_layers(struct evictor *v)
 {
@@ -112,7 +112,7 @@ skip_layers(struct evictor *v)
 	}
 }
 
-/* hex[33] <- the hash of a file's text, which stands for the file in the provenance. */
+/* hex[33] <- the hash of a file's text, which represents the file in the provenance. */
 static void
 hash_text(char *hex, const char *text, size_t len)
 {
@@ -160,7 +160,7 @@ check_policy(struct evict_options *o, int looks)
 	o->normalize = normalize;
 }
 
-/* What cannot be had together. */
+/* Refuses options that contradict each other. */
 static void
 check_conflicts(const struct evict_options *o, int of_tokens)
 {
@@ -215,7 +215,7 @@ opt_evict(struct evictor *v, int looks)
 		read_mask(v);
 }
 
-/* An option that says which rows stay, beside a list of them. */
+/* Refuses an option that selects rows, together with a list of rows. */
 static void
 refuse_with_rows(const char *name, int given)
 {

@@ -1,4 +1,4 @@
-/* opt_evict_cache.c - --score and --evict of programs that score and evict in process */
+/* opt_evict_cache.c - --score and --evict in programs that score and evict in process */
 #include <string.h>
 
 #include "cli/opt_evict.h"

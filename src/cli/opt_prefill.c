@@ -1,4 +1,4 @@
-/* opt_prefill.c - the options of kv-prefill that score and evict while the prompt runs */
+/* opt_prefill.c - the options of kv-prefill that score and evict during prefill */
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
@@ -83,7 +83,7 @@ opt_prefill_run(struct prefill *p, struct sequence *s, struct workspace *ws, con
 	opt_evict_tell(&p->evict.evictor, p->once);
 }
 
-/* How many of the learned tokens score. */
+/* Returns how many of the learned tokens score. */
 static uint32_t
 scored_tokens(const struct prefill *p)
 {

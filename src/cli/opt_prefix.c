@@ -1,5 +1,5 @@
-/* opt_prefix.c - the options of kv-prefill that take rows which an earlier prefill has computed,
- * from a snapshot or a store */
+/* opt_prefix.c - kv-prefill --reuse and --store: reuse of rows that an earlier prefill has
+ * computed */
 #include <string.h>
 
 #include "cli/opt_prefix.h"

@@ -1,4 +1,4 @@
-/* opt_retrieve.c - --retrieve: which rows a step reads */
+/* opt_retrieve.c - --retrieve: which rows a decoding step reads */
 #include <string.h>
 
 #include "cli/name_hints.h"
@@ -24,7 +24,7 @@ const struct opt retrieve_opts[] = {
 	{ .name = NULL }
 };
 
-/* Those from head on are for specontext. */
+/* Those from `head` on are for specontext. */
 static const struct opt words[] = {
 	{ 0, "budget", OPT_COUNT, &budget, 1, "N", "", OPT_HOW },
 	{ 0, "reduce", OPT_STRING, &reduce_word, 0, "HOW", "", OPT_HOW },
@@ -64,7 +64,7 @@ take_reduce(void)
 	return reduce;
 }
 
-/* Rows at the beginning and at the end that are always read; the budget pays for them. */
+/* Sets the first and last rows that are always read, as part of the budget. */
 static void
 take_always(struct retrieval_options *o)
 {

@@ -44,7 +44,7 @@ opt_score_list(void)
 		print_listed(9, m->name, m->about, m->uses, m->aliases);
 }
 
-/* An option that the method does not use is a mistake, and not to be ignored. */
+/* Refuses an option that the method does not use, instead of ignoring it. */
 static void
 refuse_unused(const struct method *method, const char *word, int given)
 {

@@ -1,4 +1,4 @@
-/* opt_select.c - kv-prefill --select: which tokens go through later layers */
+/* opt_select.c - kv-prefill --select: which tokens run through later layers */
 #include <string.h>
 
 #include "cli/name_hints.h"

@@ -1,8 +1,8 @@
-/* option_words.c - options of another program in a text, as the value of one option:
- * --evict "heads='my mask.tsv' sink=4"
+/* option_words.c - options of another program as words in the value of one option: --evict
+ * "heads='my mask.tsv' sink=4"
  *
- * White space is between words. What stands in quotes or behind a backslash stands for itself, as
- * in sh, so that a value can be any file's name; nothing is expanded. */
+ * White space separates words. Quotes and backslashes make characters literal, as in sh, so
+ * that a value can be any file name; nothing is expanded. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ nearest_word(const struct opt *table, const char *word)
 	return nearest_name_text(&g, "");
 }
 
-/* One word: "name=value", or "name" for a flag; the text is cut in two. */
+/* Sets one word, "name=value", or "name" for a flag; cuts the text in two. */
 static void
 set_word(const char *option, char *word, const struct opt *table)
 {
@@ -59,8 +59,8 @@ set_word(const char *option, char *word, const struct opt *table)
 		option_set(o, where, value);
 }
 
-/* A word without its quotes, in memory that lives on: it may be the value of an option. NULL
- * where the text has none. *rest <- what is behind it. */
+/* Returns a word without its quotes, in memory that is never freed, since it may become an
+ * option's value. NULL if the text has none. *rest <- the text after it. */
 static char *
 take_word(const char *option, const char *text, const char **rest)
 {
@@ -116,7 +116,7 @@ option_reworded(const char *option, const char *text, const char *name, const ch
 	while ((word = take_word(option, at, &at)) != NULL)
 		if (strncmp(word, name, n) == 0 && word[n] == '=')
 			to = at;
-	/* the word again, from its end: where it begins is behind the one before */
+	/* finds the start of the last word: where the previous one ended */
 	for (at = text; at < to; take_word(option, at, &at))
 		from = at;
 	from += strspn(from, BLANK);

@@ -1,7 +1,6 @@
 /* options.c - one parser and one --help for all programs, made from tables
  *
- * Own options of a program come first, then those of a part that it shares with others, then
- * those that mean the same everywhere. */
+ * A program's own options come first, then those of a shared part, then those of all programs. */
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -22,7 +21,7 @@
 #include "cli/tool_internal.h"
 #include "libkvfile/kvfile.h"
 
-/* Only programs that compute link cli/device.c. */
+/* Only programs with a device link cli/device.c. */
 extern const char *device_description(void) __attribute__((weak));
 
 enum { MAX_OPTS = 64 };
@@ -67,7 +66,7 @@ static const struct {
 	    OPT_COMMON } },
 };
 
-/* all[] <- the options of this program; returns how many. */
+/* all[] <- the options of this program; returns their number. */
 static size_t
 collect_options(const struct tool *tool, struct opt *all)
 {
@@ -97,7 +96,7 @@ no_integer(const char *where, const char *text, struct range r)
 	    r.least, r.most);
 }
 
-/* suffixes: of 2^10, 2^20 and so on, in this order; "" = none */
+/* suffixes: for 2^10, 2^20 and so on, in this order; "" = none */
 static uint64_t
 integer(const char *where, const char *text, struct range r, const char *suffixes)
 {
@@ -208,7 +207,7 @@ option_set(const struct opt *o, const char *where, const char *text)
 
 /* ---- help and version ---- */
 
-/* Further lines of a form of the command stand under its first one. */
+/* Further lines of a form of the command are indented below its first one. */
 static void
 print_usage(FILE *to)
 {
@@ -228,7 +227,7 @@ print_usage(FILE *to)
 	fputc('\n', to);
 }
 
-/* Also with -q: this is no warning. */
+/* Prints also with -q: this is not a warning. */
 static void __attribute__((noreturn, format(printf, 1, 2)))
 misused(const char *fmt, ...)
 {
@@ -252,7 +251,7 @@ print_option(const struct opt *o)
 	printf("  %-24s  %s\n", left, o->help);
 }
 
-/* Options by what they are about, where a group has any. */
+/* Prints the options by group; empty groups are left out. */
 static void
 print_groups(const struct opt *all, size_t n)
 {
@@ -300,14 +299,14 @@ print_version(void)
 
 /* ---- the command line ---- */
 
-/* Fills what getopt_long wants. Long options come back as 256 + index, whether they have a
- * letter or not. */
+/* Fills the tables of getopt_long. Long options are returned as 256 + index, with a letter or
+ * without. */
 static void
 for_getopt(const struct opt *all, size_t n, char *letters, struct option *longs)
 {
 	size_t i;
 
-	*letters++ = ':';               /* a missing argument is told from an unknown option */
+	*letters++ = ':';               /* ':' tells a missing argument from an unknown option */
 	for (i = 0; i < n; i++) {
 		longs[i].name = all[i].name;
 		longs[i].has_arg = all[i].kind == OPT_FLAG ? no_argument : required_argument;
@@ -333,7 +332,7 @@ with_letter(const struct opt *all, size_t n, int letter)
 	return &all[i];
 }
 
-/* "--ke" or "--ke=x" is an option, or there is none of that name: which could be meant */
+/* Dies for an unknown "--ke" or "--ke=x", and names the options it may mean. */
 static void __attribute__((noreturn))
 unknown_option(const struct opt *all, size_t n, const char *text)
 {
@@ -383,7 +382,7 @@ check_operands(const struct tool *tool, unsigned n)
 		misused("too many operands");
 }
 
-/* From the command line: the option that c stands for (for_getopt()). */
+/* Sets the option that getopt_long returned as c (for_getopt()). */
 static void
 set_given(const struct opt *all, size_t n, int c)
 {

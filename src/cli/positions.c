@@ -1,10 +1,10 @@
-/* positions.c - a text that is longer than the model was made for */
+/* positions.c - warns when a text is longer than the model was trained for */
 #include <inttypes.h>
 
 #include "cli/positions.h"
 #include "cli/tool.h"
 
-/* A window sees the same distances wherever it stands. */
+/* A layer with a window sees the same distances at any length. */
 static int
 sees_all(const struct kv_model *m)
 {
@@ -16,9 +16,9 @@ sees_all(const struct kv_model *m)
 	return m->layers == 0;
 }
 
-/* What llama3 and longrope claim is with scaling, and of a model whose layers with a window have
- * angles of their own (Gemma 3), too. yarn stretches the context that it names, linear that of the
- * configuration. */
+/* The length that llama3 and longrope name includes scaling; so does that of a model whose
+ * layers with a window have another theta (Gemma 3). yarn scales the original context that it
+ * names, linear that of the configuration. */
 uint64_t
 positions_of_model(const struct model *m)
 {

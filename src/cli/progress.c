@@ -1,4 +1,4 @@
-/* progress.c - one line on standard error: what, how much of how much, how fast, how long still */
+/* progress.c - the progress line on standard error: what, done, total, speed, time left */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static struct {
 	int mode;
 	const char *what, *unit;
 	uint64_t total;
-	double started, shown;          /* seconds; shown 0 = nothing on the screen */
+	double started, shown;          /* seconds; shown 0 = no line on the screen */
 } line;
 
 static double
@@ -87,7 +87,7 @@ print_line(uint64_t done, double t)
 	line.shown = t;
 }
 
-/* By itself after the first second, ten times a second; with "always" from the start, and to
+/* Shows the line after the first second, ten times a second; with "always" from the start to
  * the end. */
 void
 progress(uint64_t done)

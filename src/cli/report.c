@@ -1,6 +1,6 @@
-/* report.c - the record of --report: clocks, counts, and the line that they become
+/* report.c - the record of --report: clocks, counts, and the line made of them
  *
- * One write() appends it, so that the programs of a pipe can share a file. */
+ * One write() appends it, so that the programs of a pipeline can share a file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,10 +20,10 @@
 #include "engine/op_counts.h"
 
 enum {
-	DEEP = 16,                      /* phases within each other, at most */
+	DEEP = 16,                      /* most nested phases */
 	NUMBERS = 16,                   /* of the program, at most */
-	DEVICES = THREADS_MOST + 1,     /* that are open at once: one for each thread, at most */
-	ROOM = 8192                     /* bytes of a record behind its head */
+	DEVICES = THREADS_MOST + 1,     /* most open devices: one for each thread */
+	ROOM = 8192                     /* bytes of a record after its head */
 };
 
 struct clocks {
@@ -72,7 +72,7 @@ clocks_now(void)
 	return (struct clocks){ clock_of(CLOCK_MONOTONIC), clock_of(CLOCK_PROCESS_CPUTIME_ID) };
 }
 
-/* What has passed goes to the innermost phase. */
+/* Adds the time since the last call to the innermost phase. */
 static void
 settle(void)
 {
@@ -320,7 +320,7 @@ add_rest(int status)
 	add("}\n");
 }
 
-/* Within a handler of signals: no printf, no lock. */
+/* Called in a signal handler: no printf, no lock. */
 static void
 add_brief(const char *key, int number)
 {
@@ -335,7 +335,7 @@ add_brief(const char *key, int number)
 	it.used = (size_t)(p - it.text);
 }
 
-/* Is there a record to be written? It is begun then, with what is known from the start on. */
+/* Returns whether a record is wanted, and begins it with what is known from the start. */
 static int
 begin_record(void)
 {
@@ -386,12 +386,12 @@ report_start(int argc, char **argv)
 	it.argv = argv;
 	it.thread = pthread_self();
 	it.start = it.since = clocks_now();
-	it.since.cpu = 0;               /* what came before main() is of the program, too */
+	it.since.cpu = 0;               /* the time before main() counts too */
 	clock_gettime(CLOCK_REALTIME, &it.started);
 	it.watch = (struct kv_watch){ .begin = begin, .end = end };
 }
 
-/* {"program":...,"command":[...],"start":...: what is known from the start on */
+/* Writes {"program":...,"command":[...],"start":... */
 static void
 write_head(void)
 {
@@ -420,7 +420,8 @@ write_head(void)
 	free(text);
 }
 
-/* A snapshot takes the place of a file of its name: the record would go with the old one. */
+/* Refuses an output with the report's name: a snapshot replaces the file, and the record would
+ * be lost with the old one. */
 static void
 refuse_output(int fd, const char *output)
 {

@@ -1,11 +1,11 @@
-/* retrieval_report.c - what retrieval has read, as JSON and as a line of -v */
+/* retrieval_report.c - how much retrieval has read, as JSON and as a line of -v */
 #include "cli/json.h"
 #include "cli/opt_retrieve.h"
 #include "cli/retrieval_report.h"
 #include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
-/* Of layers l .. l1-1, all KV heads. */
+/* Returns the sum over layers l .. l1-1, all KV heads. */
 static struct retrieval_stats
 sum_of(const struct retrieval *t, uint32_t l, uint32_t l1, uint32_t heads)
 {
@@ -40,7 +40,7 @@ void
 put_retrieval_means(json_t *o, const struct retrieval_stats *s,
     const struct retrieval_options *r)
 {
-	const double n = (double)s->steps;      /* 0: all means are NaN, which is null */
+	const double n = (double)s->steps;      /* 0: all means are NaN, printed as null */
 
 	put_real(o, "rows", (double)s->rows / n);
 	put_real(o, "of_rows", (double)s->of_rows / n);

@@ -1,4 +1,4 @@
-/* score_file.c - the scores of a snapshot's rows from a file that another program has written */
+/* score_file.c - reads scores of a snapshot's rows that another program has written */
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
@@ -10,10 +10,10 @@
 #include "cli/text_input.h"
 #include "cli/tool.h"
 
-#define AT_ONCE 1024            /* numbers of a .npy file that are read at a time */
+#define AT_ONCE 1024            /* numbers of a .npy file read at a time */
 
-/* Why a number is no score, or NULL. +inf is one: such a row is always kept (kv-snapshot(5),
- * 4.6). */
+/* Returns why a number is not a score, or NULL. +inf is one: such a row is always kept
+ * (kv-snapshot(5), 4.6). */
 static const char *
 no_score(double v)
 {
@@ -40,7 +40,7 @@ check_shape(const struct score_file *x)
 		    x->model.kv_heads);
 }
 
-/* Those of the n rows of a KV head; behind them up to the end of the axis there is NaN. */
+/* Reads the n scores of a KV head; the axis after them must be NaN. */
 static void
 take_head(struct score_file *x, uint32_t layer, uint32_t g, uint32_t n, float *score)
 {
@@ -73,7 +73,7 @@ take_head(struct score_file *x, uint32_t layer, uint32_t g, uint32_t n, float *s
 
 /* ---- text ---- */
 
-/* x->line <- the next line, without its end; of a comment the beginning. 0: there is none. */
+/* x->line <- the next line, without its end; for a comment its beginning. 0: end of file. */
 static int
 read_line(struct score_file *x)
 {
@@ -99,7 +99,7 @@ read_line(struct score_file *x)
 	return n > 0 || c == '\n';
 }
 
-/* x->line <- the next line that says something. 0: there is none. */
+/* x->line <- the next line that is not blank or a comment. 0: end of file. */
 static int
 next_line(struct score_file *x)
 {
@@ -109,7 +109,7 @@ next_line(struct score_file *x)
 	return 0;
 }
 
-/* The next field of the line, a count below limit. */
+/* Returns the next field of the line, a count below limit. */
 static uint32_t
 field(const struct score_file *x, char **rest, const char *what, uint64_t limit)
 {
@@ -132,7 +132,7 @@ field(const struct score_file *x, char **rest, const char *what, uint64_t limit)
 	return (uint32_t)v;
 }
 
-/* The score ends the line. */
+/* Returns the score, which must end the line. */
 static float
 last_field(const struct score_file *x, const char *rest)
 {
@@ -152,7 +152,7 @@ last_field(const struct score_file *x, const char *rest)
 	return (float)v;
 }
 
-/* The fields of the next line. 0: there is none. */
+/* Parses the next line. 0: end of file. */
 static int
 next_row(struct score_file *x)
 {
@@ -168,7 +168,7 @@ next_row(struct score_file *x)
 	return 1;
 }
 
-/* Where the score of the line goes. NaN there: nothing has gone there before. */
+/* Stores the score of the line. NaN there: not set yet. */
 static void
 put_score(const struct score_file *x, const struct kv_rows *rows, float *score)
 {
@@ -263,7 +263,7 @@ score_file_layer(struct score_file *x, uint32_t layer, const struct kv_rows *row
 void
 score_file_close(struct score_file *x)
 {
-	/* a line that waits is of a layer that the snapshot has, so it has been taken */
+	/* a waiting line would be of a layer that the snapshot has, so it was used */
 	if (x->is_npy)
 		npy_end(&x->npy);
 	else if (next_row(x))

@@ -22,7 +22,7 @@ number(const struct score_table *t, size_t line, const char *text)
 	return v;
 }
 
-/* Cuts off the blanks at the end. */
+/* Cuts off trailing blanks. */
 static void
 trim(char *text)
 {
@@ -33,7 +33,7 @@ trim(char *text)
 	text[n] = '\0';
 }
 
-/* Cuts the last field off a line. NULL when it is the only one. */
+/* Cuts off the last field of a line. NULL if it is the only one. */
 static char *
 last_field(char *text)
 {

@@ -16,8 +16,8 @@
 #include "model/folder.h"
 #include "model/retrieval_head.h"
 
-/* The tokenizer of the folder; of the snapshot, which may be NULL, where one of the two has
- * none. */
+/* Stores the identity of the tokenizer: the folder's; or the snapshot's (NULL: none) if one of
+ * the two has none. */
 static void
 identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 {
@@ -32,7 +32,7 @@ identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 		tokenizer_fingerprint(s->tokenizer, ours);
 }
 
-/* --products. A GPU rounds what it multiplies by itself, and need not be asked. */
+/* --products. A GPU always rounds activations; only the CPU has the choice. */
 static void
 choose_products(struct model *m)
 {
@@ -56,7 +56,7 @@ choose_products(struct model *m)
 	note("products of prompts: in %s", m->products_in_bf16 ? "bf16" : "f32");
 }
 
-/* Weights are read for their fingerprint. */
+/* Progress while weights are hashed for their fingerprint. */
 static void
 tell_reading(void *with, uint64_t done, uint64_t total)
 {
@@ -124,7 +124,7 @@ session_open_any(struct session *s, const struct kv_reader *like, enum tokenizer
 	report_leave();
 }
 
-/* Once: of the first of several snapshots. */
+/* Warns once, for the first of several snapshots. */
 static void
 warn_samples(struct session *s, const char *name)
 {
@@ -188,7 +188,7 @@ session_adapter(struct session *s, const char *dir)
 	warn_made_for(dir, s->adapter->by_samples);
 }
 
-/* An embedding of its own stands for ids, which mean something by a tokenizer only. */
+/* A head with its own embedding depends on what ids mean, thus on the tokenizer. */
 static void
 check_tokenizer_of_head(const struct session *s, const char *dir)
 {
@@ -226,7 +226,7 @@ session_head(struct session *s, const char *dir)
 	sign_text("head", s->head->id);
 }
 
-/* Not must(): these messages say what there is no room for. */
+/* Not must(): these messages name what does not fit. */
 static void
 must_fit(int rc, const struct engine_error *e)
 {
@@ -288,7 +288,7 @@ encode_text(const struct tokenizer *t, const char *name, const char *text, size_
 		die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : status, "%s: %s", name, err);
 	if (err[0] != '\0')
 		warning("%s: %s", name, err);
-	/* a tokenizer may know more tokens than the model: only those that occur count */
+	/* a tokenizer may know more tokens than the model: only ids that occur are checked */
 	for (; i < out->n; i++)
 		if (out->ids[i] >= vocabulary)
 			die(status, "%s: token %zu has the id %u, the model has %u", name, i + 1,

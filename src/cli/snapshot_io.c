@@ -1,4 +1,4 @@
-/* snapshot_io.c - opening, passing on, finishing snapshots; the first failure ends the program */
+/* snapshot_io.c - opens, copies and finishes snapshots; the first failure ends the program */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ input_open(const char *path)
 	return must_have(input_try(path, &e), &e);
 }
 
-/* The last section of input_next(), and of which snapshot: for messages */
+/* The last section of input_next(), and the name of its snapshot: for messages */
 static struct kv_section current;
 static char current_name[256];
 
@@ -135,8 +135,8 @@ output_refuse_terminal(void)
 		die(EXIT_USAGE, "a snapshot is not written to a terminal: use -o FILE or a pipe");
 }
 
-/* errno of what would stand in the way of a file of this name, or 0. What is regular is written
- * beside it. */
+/* Returns the errno that a file of this name would cause, or 0. A regular file is written under
+ * a temporary name beside it. */
 static int
 obstacle(const char *path)
 {
@@ -222,8 +222,7 @@ output_discard(struct kv_writer *w)
 	hold_signals(0);
 }
 
-/* kv_copy() fails for what it reads and for what it writes: the object with a message knows
- * which. */
+/* kv_copy() fails for its input or its output: the object with a message is the one. */
 static void
 copy_failed(struct kv_reader *r, struct kv_writer *w, int code)
 {
@@ -255,7 +254,7 @@ output_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed)
 
 /* ---- provenance, and the end ---- */
 
-static json_t *options;         /* what the sign functions were told */
+static json_t *options;         /* set by the sign functions */
 
 static void
 sign(const char *key, json_t *value)
@@ -305,7 +304,7 @@ output_commit(struct kv_writer *w, const struct kv_reader *from)
 /* ---- text ---- */
 
 static char *text_path;
-static struct kv_temporary text_temporary;      /* name NULL: it is written directly */
+static struct kv_temporary text_temporary;      /* name NULL: written directly */
 
 FILE *
 text_create(const char *path)

@@ -1,4 +1,4 @@
-/* spool.c - a list of records that may be long */
+/* spool.c - a possibly long list of records */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "cli/spool.h"
 #include "cli/tool.h"
 
-/* All that is in memory goes to the end of the file. */
+/* Appends the records in memory to the file. */
 static void
 put_away(struct spool *r)
 {
@@ -42,7 +42,7 @@ spool_add(struct spool *r, const void *record)
 	memcpy(r->memory + r->n++ * r->size, record, r->size);
 }
 
-/* Fills the memory from the file. */
+/* Reads records from the file into memory. */
 static void
 fetch(struct spool *r)
 {
@@ -65,7 +65,8 @@ const void *
 spool_next(struct spool *r)
 {
 	if (r->has_file && r->at == 0 && r->filed > 0 && r->n > 0) {
-		put_away(r);            /* the first one is read: all come from the file */
+		/* before the first read, so that all are read from the file */
+		put_away(r);
 		if (lseek(r->fd, 0, SEEK_SET) != 0)
 			die(EXIT_RUN, "a temporary file in %s: seek:", temporary_folder());
 	}

@@ -1,4 +1,4 @@
-/* terminal_escape.c - control characters in texts that are shown */
+/* terminal_escape.c - escapes control characters in texts */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ continues(unsigned char byte)
 	return (byte & 0xc0) == 0x80;
 }
 
-/* How many bytes at p are a letter in UTF-8, as far as the first bits say; 0: none. */
+/* Returns the length of the UTF-8 character at p by its first byte; 0: none. */
 static int
 letter(const unsigned char *p)
 {
@@ -27,8 +27,8 @@ letter(const unsigned char *p)
 	return n;
 }
 
-/* How many bytes at p are a control character; 0: none. U+0080 to U+009F are two in UTF-8; a
- * terminal that does not know UTF-8 takes them as one, which is no letter. */
+/* Returns the length of the control character at p; 0: none. U+0080 to U+009F have two bytes in
+ * UTF-8; a terminal without UTF-8 takes such a single byte, which is no valid character. */
 static int
 control(const unsigned char *p)
 {
@@ -77,8 +77,8 @@ shown(const char *text)
 	return to;
 }
 
-/* Is the byte at p of text that ends at `end` the first of a control character that a terminal must
- * not see? *n <- its bytes, or those of the letter that it is */
+/* Returns whether the byte at p of text up to `end` begins a control character to escape. *n <-
+ * its bytes, or those of the character */
 static int
 is_unfit(const unsigned char *p, const unsigned char *end, int *n)
 {

@@ -1,8 +1,8 @@
-/* text_input.c - files of text: of lists, tables and JSON, and of what a model reads
+/* text_input.c - reads text files: lists, tables, JSON, and texts for a model
  *
  * Editors mark the encoding of a file (U+FEFF at its beginning), end lines in CR LF, and write
- * UTF-16. What is another form of the same text is taken as it; what is none is refused, since
- * bytes that only look like a text have an answer, too. */
+ * UTF-16. Other forms of the same text are accepted; bytes that are not UTF-8 text are refused,
+ * since a model would answer to them too. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ open_input(const char *path)
 	return fd;
 }
 
-/* Zero-terminated */
+/* Returns the bytes, zero-terminated. */
 static char *
 read_bytes(const char *path, size_t *len)
 {
@@ -62,7 +62,7 @@ read_bytes(const char *path, size_t *len)
 	return text;
 }
 
-/* UTF-16 and UTF-32 begin with a mark, or have a NUL in every other byte where the text begins in
+/* UTF-16 and UTF-32 begin with a mark, or have a NUL in every other byte if the text begins in
  * ASCII. */
 static int
 is_wide(const char *text, size_t len)
@@ -77,7 +77,7 @@ is_wide(const char *text, size_t len)
 	return n >= 4 && zeros[0] != zeros[1] && (zeros[0] == n / 2 || zeros[1] == n / 2);
 }
 
-/* Returns 1 where there was a mark, which is left out. */
+/* Returns 1 if there was a mark, which is removed. */
 static int
 read_text(const char *path, char **text, size_t *len)
 {
@@ -93,7 +93,7 @@ read_text(const char *path, char **text, size_t *len)
 	return 1;
 }
 
-/* The number of the line that text[at] is in */
+/* Returns the number of the line that contains text[at]. */
 static size_t
 line_of(const char *text, size_t at)
 {

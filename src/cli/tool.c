@@ -1,4 +1,4 @@
-/* tool.c - starting, messages, dying, finishing: what every program does the same way
+/* tool.c - start, messages, errors, end: what every program does the same way
  *
  * Options are in options.c, snapshots in snapshot_io.c, the progress line in progress.c. */
 #include <errno.h>
@@ -28,13 +28,13 @@ const struct tool *the_tool = &(const struct tool){ .name = "kvpipe" };
 
 /* ---- signals ---- */
 
-/* The file to remove when we are killed. The handler only reads it: the text is never freed
- * or changed while it stands here. */
+/* The file to remove when the program is killed. The handler only reads it: the text is never
+ * freed or changed while it is stored here. */
 static char *volatile temporary;
-static int pipe_is_ignored;     /* by our parent, who wants to be told */
+static int pipe_is_ignored;     /* by the parent process, which then wants errors reported */
 static const int deadly[] = { SIGHUP, SIGINT, SIGTERM, SIGABRT };
 
-/* Libraries end a process, too: libgomp by exit(), C++ by abort(). */
+/* Libraries end the process too: libgomp by exit(), C++ by abort(). */
 static void
 remove_unfinished(void)
 {
@@ -47,11 +47,11 @@ on_signal(int sig)
 {
 	remove_unfinished();
 	report_write_brief("signal", sig);
-	/* SA_RESETHAND: the second time it kills, and the shell sees the true cause. */
+	/* SA_RESETHAND: the second signal kills, and the shell sees the true cause. */
 	raise(sig);
 }
 
-/* status 0: SIGBUS kills */
+/* status 0: SIGBUS will kill the process */
 static void
 on_bus_error(int status)
 {
@@ -59,7 +59,7 @@ on_bus_error(int status)
 	report_write_brief(status != 0 ? "status" : "signal", status != 0 ? status : SIGBUS);
 }
 
-/* Who reads standard output has gone. */
+/* Returns whether the reader of standard output has gone. */
 static int
 reader_has_gone(void)
 {
@@ -76,13 +76,13 @@ catch_signals(void)
 
 	sigemptyset(&act.sa_mask);
 	for (i = 0; i < sizeof deadly / sizeof *deadly; i++)
-		/* what our parent ignores (nohup, a job in the background) stays ignored */
+		/* signals that the parent ignores (nohup, a background job) stay ignored */
 		if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaction(deadly[i], &act, NULL);
 	bus_error_catch(the_tool->name, on_bus_error);
 	atexit(remove_unfinished);
-	/* a closed pipe is a write error, which stdout_failed() tells from others; and so is a file
-	 * that may not become longer */
+	/* a closed pipe becomes a write error, which stdout_failed() recognises; so does a file
+	 * size limit */
 	pipe_is_ignored = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
 	signal(SIGXFSZ, SIG_IGN);
 }
@@ -114,8 +114,9 @@ unfinished(const char *path)
 
 /* ---- start ---- */
 
-/* Started with a closed standard descriptor, the next file we open would get its number, and
- * messages or data would go into it. Put something there that fails when it is used. */
+/* If a standard descriptor is closed at the start, the next opened file would get its number,
+ * and messages or data would be written into it. Opens something there that fails when it is
+ * used. */
 static void
 occupy_standard_descriptors(void)
 {
@@ -126,8 +127,8 @@ occupy_standard_descriptors(void)
 			(void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
-/* For each thread malloc() reserves 64 MiB of addresses. Where they are limited, all share one
- * area. */
+/* malloc() reserves 64 MiB of addresses for each thread. If addresses are limited, all threads
+ * share one area. */
 static void
 spare_addresses(void)
 {
@@ -137,7 +138,7 @@ spare_addresses(void)
 		mallopt(M_ARENA_MAX, 1);
 }
 
-/* The words of a variable, as if each were the value of an option */
+/* Appends the words of a variable, each as if given as the option's value. */
 static void
 append_words(struct strings *to, const char *text)
 {
@@ -158,7 +159,8 @@ model_of_environment(void)
 	return folder != NULL && *folder != '\0' ? folder : NULL;
 }
 
-/* Where fingerprints of weights are kept: nowhere without a home, or where somebody wants none. */
+/* Finds the file for fingerprints of weights: none without a home folder, or if the user
+ * disables it. */
 static void
 find_fingerprints(void)
 {
@@ -231,7 +233,7 @@ temporary_file(void)
 	return fd;
 }
 
-/* The program ends by exit(), or from main(). */
+/* Called at exit() and after main(). */
 static void
 report_at_exit(int status, void *with)
 {
@@ -320,7 +322,7 @@ die(int status, const char *fmt, ...)
 	char text[1024];
 	va_list ap;
 
-	pthread_mutex_lock(&one);       /* of several threads the first one tells */
+	pthread_mutex_lock(&one);       /* of several threads only the first prints */
 	va_start(ap, fmt);
 	message(fmt, ap);
 	va_end(ap);
@@ -335,7 +337,7 @@ die(int status, const char *fmt, ...)
 	if (report_write(status) != 0)
 		fprintf(stderr, "%s: --report: %s: %s\n", the_tool->name, shown(settings.report),
 		    strerror(errno));
-	/* Not exit(): other threads may be using what its handlers would take away. */
+	/* Not exit(): its handlers would free what other threads are using. */
 	fflush(stdout);
 	_exit(status);
 }
@@ -382,7 +384,7 @@ failed(const struct engine_error *e)
 	return status_of(e);
 }
 
-/* A device that has no room says so of the part of the snapshot that is read. */
+/* For a device out of memory the message names the section that was being read. */
 static void
 die_of(const struct engine_error *e)
 {
