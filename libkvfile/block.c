@@ -1,14 +1,13 @@
 /* block.c - codecs of one block: LZ4, and byte planes before it
  *
- * LZ4 finds nothing in floats as they are: the bytes of fraction and exponent alternate. Put
- * apart, the plane of signs and exponents shrinks and the other stays; so bf16 keys go to about
- * 5/6. */
+ * LZ4 cannot compress raw floats: the bytes of fraction and exponent alternate. Separated, the
+ * plane of signs and exponents shrinks and the other stays; bf16 keys shrink to about 5/6. */
 
 #include "block.h"
 
 #include <lz4.h>
 
-/* Constant e, so that the inner loops become shuffles. */
+/* Inlined with constant e, so that the inner loops become shuffles. */
 static inline void
 split(uint8_t *dst, const uint8_t *src, size_t n, const unsigned e)
 {

@@ -28,7 +28,7 @@ kv_buffer_need(struct kv_buffer *b, size_t need, size_t keep, uint64_t most)
 		size = (size_t)most;
 	if (size < need)
 		size = need;
-	/* realloc() moves large pieces by remapping their pages: there is no copy. */
+	/* realloc() moves large pieces by remapping their pages, without a copy. */
 	base = realloc(base_of(b), size + ALIGN);
 	if (base == NULL)
 		return -1;

@@ -79,7 +79,7 @@ kv_load_index(struct kv_reader *r, struct kv_index *x)
 
 /* ---- to a section ---- */
 
-/* What all of them begin with, and zeros for any fill. */
+/* The common beginning of all of them, and zeros for any fill. */
 struct front {
 	uint8_t head[INDEX_HEAD];
 	uint8_t fill[64];

@@ -48,7 +48,7 @@ kv_write_logits(struct kv_writer *w, const float *logits)
 	return kv_write(w, kv_kind_type(KV_LGTS), KV_NO_LAYER, sizeof *logits, &span, 1);
 }
 
-/* Bytes in front of the values. */
+/* Returns the bytes before the values. */
 static size_t
 label_size(enum kv_kind kind)
 {

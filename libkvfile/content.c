@@ -1,11 +1,11 @@
-/* content.c - what must be in the sections that this version knows */
+/* content.c - rules for the content of sections that this version knows */
 
 #include "codec.h"
 #include "content.h"
 #include "jsontext.h"
 #include "layout.h"
 
-#define F32_INFINITY 0x7f800000         /* its bits; above are NaN and what is negative */
+#define F32_INFINITY 0x7f800000         /* its bits; greater ones are NaN or negative */
 
 static int
 exactly(const struct kv_header *h, uint64_t size, struct kv_message *why)
@@ -136,7 +136,8 @@ check_queries(const struct kv_head *head, const struct kv_header *h, const uint8
 	return KV_OK;
 }
 
-/* The n values of mASS, or behind the label of pAID. most: bits of the greatest that may be. */
+/* Checks the n values of mASS, or of pAID after its label. most: bits of the greatest allowed
+ * value. */
 static int
 check_mass(const struct kv_head *head, const uint8_t *p, uint64_t n, uint32_t most,
     const struct kv_row_store *rows, struct kv_message *why)

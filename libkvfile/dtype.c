@@ -1,7 +1,7 @@
 /* dtype.c - element types: names, sizes, conversion to and from f32
  *
  * Bit arithmetic only, so that the results do not depend on the compiler, on F16C, or on
- * flush-to-zero having been switched on by some other library. */
+ * whether another library has enabled flush-to-zero. */
 
 #include "dtype.h"
 
@@ -62,7 +62,7 @@ f16_to_f32(uint16_t h)
 {
 	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
 	const uint32_t exponent = rest & 0x0f800000, normal = rest + (112u << 23);
-	/* m * 2^-24: as the fraction of 2^-14, whose leading one is then taken away */
+	/* m * 2^-24: as the fraction of 2^-14, whose leading one is then subtracted */
 	const uint32_t small = to_bits(from_bits(rest + (113u << 23)) - from_bits(113u << 23));
 	const uint32_t is_small = -(uint32_t)(exponent == 0);
 	/* infinity, NaN: to the largest exponent */
@@ -76,7 +76,8 @@ f32_to_f16(float f)
 {
 	uint32_t u = to_bits(f), a = u & 0x7fffffff, r;
 
-	if (a > 0x7f800000)                     /* NaN: quiet, with what fits of its payload */
+	/* NaN: quiet, with the part of its payload that fits */
+	if (a > 0x7f800000)
 		r = 0x7e00 | (a >> 13 & 0x1ff);
 	else if (a >= 0x477ff000)               /* 65520 and more rounds to infinity */
 		r = 0x7c00;

@@ -1,7 +1,7 @@
-/* eventlog.c - the event log: how the rows came and went (4.12)
+/* eventlog.c - the event log: the history of the rows (4.12)
  *
- * Each event by itself is checked by every reader, kv_events_check(). Whether the events agree
- * with each other and with the snapshot is found out by those who ask, kv_log_next(). */
+ * Every reader checks each event by itself, kv_events_check(). kv_log_next() checks, on
+ * request, that the events are consistent with each other and with the snapshot. */
 
 #include "codec.h"
 #include "content.h"
@@ -33,7 +33,7 @@ event_size(const uint8_t *p, uint32_t kv_heads)
 	return EVENT + ((f.flags & COUNTS) ? 8 * (uint64_t)(f.l1 - f.l0) * kv_heads : 0);
 }
 
-/* KV_EVENT_RUN where no row is there that was not there before. */
+/* KV_EVENT_RUN if it adds no row. */
 static enum kv_event_kind
 event_kind(const uint8_t *p, uint32_t kv_heads)
 {
@@ -121,7 +121,7 @@ kv_events_check(const struct kv_head *head, const uint8_t *data, uint64_t size,
 struct kv_log {
 	uint32_t layers, kv_heads;
 	uint64_t heads;                 /* their product */
-	uint32_t *rows;                 /* [L][G] that the snapshot has */
+	uint32_t *rows;                 /* [L][G] from the snapshot */
 	uint32_t *before, *after;       /* [L][G] of the event at hand */
 	uint64_t tokens;                /* ids in TOKS */
 	uint8_t *data;                  /* of eVNt; NULL: there is none */
@@ -235,8 +235,7 @@ check_end(struct kv_log *log)
 	return 0;
 }
 
-/* The rows of layers l0 to l1-1 after the event, whose bytes are at p; the others are there
- * already. */
+/* Sets the rows of layers l0 to l1-1 after the event at p; the others do not change. */
 static int
 step(struct kv_log *log, const uint8_t *p)
 {
@@ -309,8 +308,8 @@ kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint32_t
 	return KV_OK;
 }
 
-/* Does the eviction at p, of fields f, leave its layers without a row? A text begins anew then. A
- * sliding window of one token leaves none in some of them. */
+/* Returns whether the eviction at p, with fields f, leaves its layers without a row, so that a
+ * text begins anew. A sliding window of one token empties only some of them. */
 static int
 empties(const uint8_t *p, const struct fields *f, uint32_t kv_heads)
 {
@@ -342,7 +341,7 @@ kv_log_ran(const struct kv_log_content *c, uint32_t layer, uint32_t kv_heads)
 	return ran;
 }
 
-/* Makes the last event longer by one that says the same of the same layers. */
+/* Extends the last event by one that says the same of the same layers. */
 static int
 joins(struct kv_log_content *c, const struct kv_event *e)
 {
@@ -371,7 +370,7 @@ kv_log_place(const struct kv_log_content *c, struct kv_log_place *place)
 	*place = (struct kv_log_place){ c->size, c->last, f.position, f.n };
 }
 
-/* The last event may have become longer. */
+/* The last event may have been extended. */
 void
 kv_log_return(struct kv_log_content *c, const struct kv_log_place *place)
 {

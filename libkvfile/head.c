@@ -1,7 +1,7 @@
-/* head.c - the HEAD section: which fields there are, and canonical JSON to struct kv_head
+/* head.c - the HEAD section: the table of its fields, and canonical JSON to struct kv_head
  *
- * Reading, writing and comparing (head_text.c) follow one table of fields, sorted as the keys must
- * be. jansson reads. */
+ * Reading, writing and comparing (head_text.c) use one table of fields, sorted as the keys must
+ * be. jansson parses. */
 
 #include "head_fields.h"
 #include "jsontext.h"
@@ -189,7 +189,7 @@ get_factors(struct kv_model *m, const json_t *v, struct kv_message *why)
 	return KV_OK;
 }
 
-/* A list of layers, ascending */
+/* Reads a list of layers, ascending. */
 static int
 get_layers(uint8_t *set, const json_t *v, const struct head_field *f, struct kv_message *why)
 {
@@ -270,7 +270,7 @@ kv_head_is_left_out(const struct kv_model *m, const struct head_field *f)
 	    *(const uint32_t *)(const void *)at == 0;
 }
 
-/* All the fields, and no key that is none of them. */
+/* Reads all the fields, and refuses other keys. */
 static int
 get_fields(struct kv_model *m, json_t *o, const struct head_field *fields, const char *name,
     struct kv_message *why)
@@ -303,7 +303,7 @@ get_fields(struct kv_model *m, json_t *o, const struct head_field *fields, const
 	return KV_OK;
 }
 
-/* What is said of windows is about layers that there are, and some of them have one. */
+/* Checks that windows refer to existing layers, some of which have one. */
 static int
 check_windows(const struct kv_model *m, struct kv_message *why)
 {

@@ -1,6 +1,6 @@
-/* head_text.c - a HEAD as canonical JSON, and what two identities differ in
+/* head_text.c - writes a HEAD as canonical JSON, and compares two identities
  *
- * The text is written here and not by a library, because it has to be the same with every version
+ * The text is written here and not by a library, because it must be the same with every version
  * of every library, in every locale. */
 
 #include "head_fields.h"
@@ -34,8 +34,7 @@ add_text(struct text *t, const char *fmt, ...)
 		t->n += (size_t)n < room ? (size_t)n : room - 1;
 }
 
-/* %.17g, a point whatever the locale says, and .0 where the text would be that of an
- * integer. */
+/* Prints %.17g, with a point in every locale, and .0 if it would look like an integer. */
 static void
 put_real(struct text *t, double v)
 {
@@ -46,7 +45,7 @@ put_real(struct text *t, double v)
 		if (strchr("0123456789+-e", t->data[i]) != NULL)
 			t->data[n++] = t->data[i];
 		else if (n == start || t->data[n - 1] != '.')
-			t->data[n++] = '.';     /* also for a decimal point of several bytes */
+			t->data[n++] = '.';     /* a decimal point may have several bytes */
 	t->data[n] = '\0';
 	t->n = n;
 	if (strpbrk(t->data + start, ".e") == NULL)
@@ -100,7 +99,7 @@ dtype_text(enum kv_dtype type)
 
 static void put_fields(struct text *t, const struct kv_model *m, const struct head_field *f);
 
-/* The value of a field as JSON, or, for a message, as it reads without quotes. */
+/* Writes the value of a field as JSON, or, for a message, without quotes. */
 static void
 put_value(struct text *t, const struct kv_model *m, const struct head_field *f, int json)
 {
@@ -140,7 +139,7 @@ put_value(struct text *t, const struct kv_model *m, const struct head_field *f, 
 		add_text(t, json ? "\"%s\"" : "%s", kv_rope_name(m->rope_type));
 		break;
 	case ROPE:
-		if (json)               /* its fields are compared by themselves */
+		if (json)               /* its fields are compared separately */
 			put_fields(t, m, kv_rope_fields);
 		break;
 	}
@@ -195,7 +194,7 @@ kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_mes
 	add_text(&t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
 	put_fields(&t, m, kv_model_fields);
 	add_text(&t, ",\"next_position\":%u}", head->next_position);
-	/* What the reader would refuse is not written. */
+	/* Never writes what the reader would refuse. */
 	if (kv_head_get(&again, t.data, t.n, why) != KV_OK)
 		return why->code = KV_EINVAL;
 	*json = strdup(t.data);

@@ -1,8 +1,7 @@
-/* input.c - where a snapshot comes from: a regular file, or a stream
+/* input.c - the input of a snapshot: a regular file, or a stream
  *
- * A file is read, not mapped: what was checked stays as it was checked, whatever becomes of the
- * file, and one that is cut short, or cannot be read, is an error here and no signal. Out of the
- * page cache both take the same time. */
+ * A file is read, not mapped: checked bytes cannot change later, and a file that is truncated
+ * or unreadable is an error here and not a signal. From the page cache both take the same time. */
 
 #include "input.h"
 
@@ -13,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIPE_SIZE (1 << 20)     /* what Linux allows everyone; fewer switches of process */
+#define PIPE_SIZE (1 << 20)     /* the largest size without privileges; fewer context switches */
 
 int
 kv_input_open(struct kv_input *in, int fd)
@@ -29,16 +28,16 @@ kv_input_open(struct kv_input *in, int fd)
 	if (S_ISFIFO(st.st_mode))
 		(void)fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE);
 	in->regular = S_ISREG(st.st_mode);
-	/* Read from the middle ("tool < file" after another reader) is a stream: offsets count
-	 * from here. */
+	/* A file not read from its start ("tool < file" after another reader) is a stream:
+	 * offsets count from here. */
 	in->whole = in->regular && lseek(fd, 0, SEEK_CUR) == 0;
 	if (in->whole)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	return 0;
 }
 
-/* read() that waits where the descriptor does not. A file from its beginning is read by place: its
- * descriptor may be shared with another reader. */
+/* A read() that also waits on non-blocking descriptors. A file from its beginning is read by
+ * offset: its descriptor may be shared with another reader. */
 static ssize_t
 read_some(const struct kv_input *in, void *buf, size_t n)
 {

@@ -1,8 +1,9 @@
 /* jsontext.c - JSON text of a snapshot
  *
- * What parsers take differs, so the document says what every reader takes. jansson refuses integers
- * beyond 64 bits, reals beyond f64, U+0000 and halves of surrogate pairs as it is, repeated keys
- * when it is told to. It nests deeper than others, and passes over a zero byte behind a number. */
+ * Parsers differ in what they accept, so the specification says what every reader accepts.
+ * jansson always refuses integers beyond 64 bits, reals beyond f64, U+0000 and lone surrogates,
+ * and repeated keys with a flag. It allows deeper nesting than others, and a zero byte after a
+ * number. */
 
 #include "jsontext.h"
 
@@ -10,7 +11,7 @@
 
 #define DEPTH_MOST 64
 
-/* How many objects and lists stand inside each other, in text that may be no JSON at all */
+/* Returns the depth of nested objects and lists, in text that may not be JSON. */
 static size_t
 depth(const char *text, size_t size)
 {

@@ -1,9 +1,9 @@
-/* keyindex.c - indexes made from keys: bITS, pAGE, cLUS, lOWR (4.14 to 4.18)
+/* keyindex.c - checks indexes made from keys: bITS, pAGE, cLUS, lOWR (4.14 to 4.18)
  *
- * Checks what a program relies on that reads rows by an index: that it is about the keys and
- * rows before it, that every number in it is in range, and that its size is exactly what its
- * numbers say. The size is settled before anything is allocated. Not checked: that bits, bounds,
- * means and factors are the right ones for the keys. */
+ * Checks what a program relies on when it reads rows by an index: that it belongs to the keys
+ * and rows before it, that every number in it is in range, and that its size follows from its
+ * numbers. The size is checked before anything is allocated. Not checked: that bits, bounds,
+ * means and factors are right for the keys. */
 
 #include "codec.h"
 #include "content.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define F16_INFINITY 0x7c00     /* its bits; above are NaN and what is negative */
+#define F16_INFINITY 0x7c00     /* its bits; greater ones are NaN or negative */
 #define PAGE_MOST 65536         /* rows of a page, or of a chunk */
 
 static int
@@ -24,7 +24,7 @@ sized(const struct kv_header *h, uint64_t size, const char *for_what, struct kv_
 	return KV_OK;
 }
 
-/* The first 64 bytes, but for the fields of the type. */
+/* Checks the first 64 bytes, except the fields of the type. */
 static int
 check_front(const struct kv_header *h, const uint8_t *p, const struct kv_row_store *rows,
     struct kv_message *why)
@@ -50,7 +50,7 @@ check_front(const struct kv_header *h, const uint8_t *p, const struct kv_row_sto
 	return KV_OK;
 }
 
-/* Size of bITS and pAGE. */
+/* Checks the size of bITS and pAGE. */
 static int
 check_entries(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
     const char *name, const struct kv_row_store *rows, struct kv_message *why)
@@ -99,7 +99,8 @@ found:
 	    i, e);
 }
 
-/* The labels of one KV head, and that each cluster has one. used: a byte for each cluster. */
+/* Checks the labels of one KV head, and that each cluster has one. used: a byte for each
+ * cluster. */
 static int
 check_labels(const uint8_t *label, uint32_t n, uint32_t first, uint32_t clusters, uint32_t g,
     uint8_t *used, struct kv_message *why)
@@ -165,7 +166,7 @@ check_clusters(const struct kv_head *head, const struct kv_header *h, const uint
 	return why->code;
 }
 
-/* The chunks of each KV head whose keys are needed as they are. */
+/* Checks the numbers of the chunks of each KV head with exact keys. */
 static int
 check_exact(const uint8_t *p, uint32_t heads, uint32_t x, uint32_t chunks, struct kv_message *why)
 {
@@ -220,7 +221,8 @@ int
 kv_keyindex_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
     const struct kv_row_store *rows, struct kv_message *why)
 {
-	if (!rows->has_keys)            /* a writer's caller has them out of order, and hears it */
+	/* in a writer the caller has the wrong order, and gets this error */
+	if (!rows->has_keys)
 		return KV_OK;
 	if (check_front(h, data, rows, why) != KV_OK)
 		return why->code;

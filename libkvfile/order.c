@@ -2,7 +2,7 @@
 
 #include "order.h"
 
-/* In kinds.h the kinds of a layer stand together, and pADD, which has no place, behind all. */
+/* In kinds.h the kinds of a layer are consecutive, and pADD, which has no place, is last. */
 #define LAYER_KINDS (KV_VALS - KV_POSN + 1)
 
 static uint64_t
@@ -38,7 +38,7 @@ label_at(const struct kv_order *o, uint64_t place, char text[KV_LABEL])
 	return kv_label(text, kv_kind_type(kind), layer);
 }
 
-/* Says which section that must be there would be left out between o->next and place. */
+/* Refuses a step that leaves out a required section between o->next and place. */
 static int
 check_left_out(const struct kv_order *o, uint64_t place, struct kv_message *why)
 {
@@ -53,8 +53,8 @@ check_left_out(const struct kv_order *o, uint64_t place, struct kv_message *why)
 	return KV_OK;
 }
 
-/* A section that this version does not know: between TOKS and iNDX, and if it has a layer,
- * there. */
+/* Checks a section that this version does not know: between TOKS and iNDX, and if it has a
+ * layer, there. */
 static int
 step_other(const struct kv_order *o, const struct kv_header *h, struct kv_message *why)
 {

@@ -1,4 +1,4 @@
-/* output.c - where a snapshot goes: a file that takes its name at the end, or a stream */
+/* output.c - the output of a snapshot: a file that gets its name at the end, or a stream */
 
 #include "output.h"
 
@@ -12,7 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define BUFFER 65536            /* smaller pieces are put together */
+#define BUFFER 65536            /* smaller pieces are collected */
 #define PIPE_SIZE (1 << 20)
 
 static int
@@ -22,7 +22,7 @@ fail(struct kv_output *o, const char *what, int error, struct kv_message *why)
 	    strerror(error));
 }
 
-/* A new file beside final, which has the mode of the old one, or this one. */
+/* Creates a file beside final, with the mode of the old one, or this one. */
 static int
 create_temporary(struct kv_output *o, const struct stat *old, mode_t mode, struct kv_message *why)
 {
@@ -98,7 +98,7 @@ kv_output_open(struct kv_output *o, const char *path, unsigned flags, struct kv_
 	return code;
 }
 
-/* writev() of all of it, in as many calls as it takes. */
+/* Writes all of v[n], in as many calls as needed. */
 static int
 write_all(int fd, struct iovec *v, int n)
 {
@@ -201,8 +201,8 @@ kv_output_commit(struct kv_output *o, struct kv_message *why)
 	if (kv_output_flush(o, why) != KV_OK)
 		return why->code;
 	if (o->final == NULL) {
-		/* Some file systems report a full disk only here; standard output stays open
-		 * for its owner. */
+		/* Some file systems report a full disk only on close(); standard output stays
+		 * open for its owner. */
 		fd = o->close ? o->fd : dup(o->fd);
 		if (o->close)
 			o->fd = -1;

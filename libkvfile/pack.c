@@ -1,4 +1,4 @@
-/* pack.c - a section being stored: its table, and those of its blocks that had to be made */
+/* pack.c - a section while it is stored: its table, and the blocks that were compressed */
 
 #include "pack.h"
 

@@ -1,8 +1,8 @@
-/* payload.c - the content of the section that a reader stands at: loading, checking, copying it
+/* payload.c - the content of a reader's current section: loading, checking, copying it
  *
- * A block's stored hash is checked as soon as it has been read, its raw hash as soon as it has
- * been decoded; nothing else sees the bytes before. Memory is taken as blocks arrive, never by
- * what a header promises. */
+ * A block's stored hash is checked when it has been read, its raw hash when it has been
+ * decoded; nothing uses the bytes before. Memory is allocated as blocks arrive, never by what a
+ * header promises. */
 
 #include "block.h"
 #include "bytes.h"
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Which rows lie in block i: ", head 1 rows 1200-1300", or nothing where there are none. */
+/* Names the rows in block i: ", head 1 rows 1200-1300", or nothing if there are none. */
 static void
 locate_rows(const struct kv_reader *r, uint64_t i, char *text, size_t size)
 {
@@ -61,7 +61,7 @@ no_memory(struct kv_reader *r)
 	return kv_reader_fail(r, KV_ENOMEM, "no memory");
 }
 
-/* Memory for one block of the current section; NULL when there is none. */
+/* Returns memory for one block of the current section; NULL: no memory. */
 static uint8_t *
 scratch(struct kv_reader *r, enum kv_scratch which)
 {
@@ -133,7 +133,7 @@ kv_payload_end(struct kv_reader *r)
 	return KV_OK;
 }
 
-/* Checks content that has rules, and keeps what it tells about the sections to come. */
+/* Checks content that has rules, and keeps what later sections are checked against. */
 static int
 check_content(struct kv_reader *r, const uint8_t *content)
 {
@@ -157,8 +157,7 @@ check_content(struct kv_reader *r, const uint8_t *content)
 	return KV_OK;
 }
 
-/* Block i to its place in content_memory. aside: bytes of compressed blocks so far, which
- * kv_copy() wants. */
+/* Loads block i into content_memory. aside: bytes of compressed blocks so far, for kv_copy(). */
 static int
 load_block(struct kv_reader *r, uint64_t i, size_t *aside)
 {
@@ -233,7 +232,7 @@ kv_payload_check(struct kv_reader *r)
 
 /* ---- kv_copy() ---- */
 
-/* Hands out the stored blocks of the current section one after another, read now or when it was
+/* Returns the stored blocks of the current section one after another, read now or when it was
  * loaded. */
 struct walk {
 	struct kv_reader *r;
@@ -272,7 +271,7 @@ has_plain_block(const struct kv_reader *r)
 	return 0;
 }
 
-/* As it is stored, block by block. */
+/* Copies as stored, block by block. */
 static int
 copy_stored(struct kv_reader *r, struct kv_writer *w)
 {
@@ -290,8 +289,8 @@ copy_stored(struct kv_reader *r, struct kv_writer *w)
 	return code == KV_OK ? kv_writer_end(w) : code;
 }
 
-/* With the plain blocks compressed. The table comes first and is known last: compressed blocks
- * have to be kept. */
+/* Copies with uncompressed blocks compressed. The table comes first and is known last, so
+ * compressed blocks are kept. */
 static int
 copy_compressed(struct kv_reader *r, struct kv_writer *w)
 {
@@ -316,7 +315,7 @@ copy_compressed(struct kv_reader *r, struct kv_writer *w)
 	return code == KV_OK ? kv_writer_packed(w, r->h.type, r->h.layer, r->h.raw_size) : code;
 }
 
-/* A section that stands after the provenance has to do so again, and that is written last. */
+/* Copies a section that must come after the provenance, which is written last. */
 static int
 copy_late(struct kv_reader *r, struct kv_writer *w)
 {
@@ -347,7 +346,7 @@ copy_section(struct kv_reader *r, struct kv_writer *w)
 		return r->error.code;
 	if (r->state != STATE_FRESH && r->state != STATE_LOADED)
 		return kv_reader_fail(r, KV_EINVAL, "kv_copy() without a section, or again");
-	/* What must be looked into is looked into before any of it goes out; it is small. */
+	/* Content to be checked is checked before any of it is written; it is small. */
 	if (r->state == STATE_FRESH && kv_content_is_checked(r->h.kind) &&
 	    kv_payload_load(r) != KV_OK)
 		goto damaged;

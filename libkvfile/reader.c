@@ -1,7 +1,7 @@
-/* reader.c - opening a snapshot and going from section to section
+/* reader.c - opens a snapshot and goes from section to section
  *
  * Everything that the specification demands of a section's place, header and table is checked
- * here or in what is called here; what is inside sections is payload.c's. */
+ * here or in functions called here; payload.c checks the content. */
 
 #include "reader.h"
 #include "bytes.h"
@@ -223,14 +223,14 @@ kv_close(struct kv_reader *r)
 
 /* ---- the end ---- */
 
-/* The index only saves time: what is wrong in it is kept for kv_check_index(). */
+/* The index only saves time: an error in it is kept for kv_check_index(). */
 static int
 pass_index(struct kv_reader *r)
 {
 	r->end.index = r->offset;
 	r->index_size = r->h.raw_size;
 	if (r->index_size != r->seal.sections * KV_INDEXED)
-		return kv_payload_check(r);     /* of a length that nothing limits: not kept */
+		return kv_payload_check(r);     /* its length has no bound: not kept */
 	if (kv_payload_load(r) != KV_OK)
 		return r->error.code;
 	r->index_good = kv_index_compare(&r->seal, r->content, r->index_size);
@@ -262,7 +262,7 @@ pass_end(struct kv_reader *r)
 	return 0;
 }
 
-/* ---- going on ---- */
+/* ---- next section ---- */
 
 /* Returns 1, as kv_next(). */
 static int
@@ -384,7 +384,7 @@ kv_reader_place(const struct kv_reader *r)
 
 	if (!r->in.whole || r->state > STATE_LOADED || r->h.raw_size != r->h.stored_size)
 		return 0;
-	for (i = 0; i < r->blocks; i++) {       /* of one size, and compressed none the less? */
+	for (i = 0; i < r->blocks; i++) {       /* equal sizes, but possibly compressed */
 		kv_entry_get(r->table + KV_ENTRY * i, &e);
 		if (e.codec != CODEC_PLAIN)
 			return 0;
@@ -429,7 +429,7 @@ kv_reader_watch(struct kv_reader *r, struct kv_watch *watch)
 	r->in.watch = watch;
 }
 
-/* ---- what is known ---- */
+/* ---- state ---- */
 
 const char *
 kv_reader_error(const struct kv_reader *r)
@@ -540,8 +540,8 @@ fuzz_load(struct kv_reader *r, const struct kv_section *sec)
 		(void)kv_load(r, &content);
 }
 
-/* As a file, and as a stream: a file that is not read from its start is one. Hashes are
- * taken to be right. */
+/* Reads data as a file, and as a stream: a file not read from its start is one. Hashes always
+ * match. */
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

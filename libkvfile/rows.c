@@ -1,4 +1,4 @@
-/* rows.c - the POSN section: which rows there are in a layer (4.3) */
+/* rows.c - the POSN section: the rows of a layer (4.3) */
 
 #include "content.h"
 #include "bytes.h"

@@ -1,4 +1,4 @@
-/* seal.c - what the end of a snapshot says about all of it: digests, index, count */
+/* seal.c - the values at the end of a snapshot that cover all of it: digests, index, count */
 
 #include "seal.h"
 #include "bytes.h"

@@ -18,8 +18,8 @@ static const struct {
 };
 
 #define BYTE_ORDER_PROOF 0x01020304
-#define HASHED 56               /* bytes of preamble and header in front of their hash */
-#define EXPANSION 255           /* LZ4 cannot do more, section 5, rule 1 */
+#define HASHED 56               /* bytes of preamble and header before their hash */
+#define EXPANSION 255           /* most of LZ4, section 5, rule 1 */
 
 uint64_t
 kv_hash(const void *data, size_t n)
@@ -150,7 +150,7 @@ check_sizes(const struct kv_header *h, struct kv_message *why)
 	if (h->stored_size > h->raw_size)
 		return kv_bad(why, "%llu bytes of content stored in more, %llu",
 		    (ull)h->raw_size, (ull)h->stored_size);
-	/* Rounded up: a product could overflow. */
+	/* Rounded up by division: a product could overflow. */
 	if (h->raw_size / EXPANSION + (h->raw_size % EXPANSION != 0) > h->stored_size)
 		return kv_bad(why, "%llu bytes of content cannot be stored in %llu",
 		    (ull)h->raw_size, (ull)h->stored_size);

@@ -1,4 +1,4 @@
-/* temporary.c - a file that is written beside the name that it will have */
+/* temporary.c - a file that is written under a temporary name beside its final one */
 
 #include "temporary.h"
 
@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #define TRIES 100               /* names */
-#define MOST_LINKS 40           /* symbolic links in a row, as the kernel has it */
+#define MOST_LINKS 40           /* most symbolic links in a row, as in the kernel */
 
-/* Where the symbolic link at path leads to, seen from here. */
+/* Returns the target of the symbolic link at path, relative to the working directory. */
 static char *
 follow(const char *path)
 {
@@ -42,7 +42,8 @@ kv_folder_of(const char *path)
 	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-/* Linux's fs.protected_symlinks. It cannot look at what is opened by another name. */
+/* Linux's fs.protected_symlinks, which the kernel cannot apply to a file opened under another
+ * name. */
 static int
 may_follow(const char *path, const struct stat *link)
 {
@@ -74,9 +75,10 @@ kv_final_name(const char *path)
 	return at;
 }
 
-/* ---- what dead writers have left ---- */
+/* ---- files of dead writers ---- */
 
-/* Is this the name of a temporary file of `base`: base.tmp.PID or base.tmp.PID.N? */
+/* Returns whether this is the name of a temporary file of `base`: base.tmp.PID or
+ * base.tmp.PID.N */
 static int
 is_temporary(const char *name, const char *base)
 {
@@ -91,8 +93,8 @@ is_temporary(const char *name, const char *base)
 	return *p == '\0' && p > name + n + 5;
 }
 
-/* A writer holds a lock from the creation of its file until this has another name, or none. Where
- * files cannot be locked, nothing is removed. */
+/* A writer holds a lock from the creation of its file until it is renamed or removed. On file
+ * systems without locks nothing is removed. */
 void
 kv_temporary_remove_dead(int folder, const char *name)
 {
@@ -126,9 +128,8 @@ remove_dead(const char *final)
 
 /* ---- ours ---- */
 
-/* Creates and locks name. Between the two somebody may have taken it for a dead writer's, and
- * have removed it, or be about to (and then it is locked): -1 with EEXIST, as if the name were in
- * use. */
+/* Creates and locks name. Before the lock another process may have removed the file as a dead
+ * writer's, or be about to (then it is locked): -1 with EEXIST, as if the name were in use. */
 static int
 create(struct kv_temporary *t, const char *name, mode_t mode)
 {

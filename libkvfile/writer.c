@@ -1,7 +1,7 @@
-/* writer.c - writing a snapshot, front to back
+/* writer.c - writes a snapshot, front to back
  *
- * A section is hashed (and compressed) block by block first, which gives its table; then
- * header, table and blocks are written. Only what was compressed is held in between. */
+ * A section is first hashed (and compressed) block by block, which gives its table; then
+ * header, table and blocks are written. Only compressed blocks are held in between. */
 
 #include "writer.h"
 #include "bytes.h"
@@ -28,9 +28,9 @@ struct kv_writer {
 	uint64_t offset;                /* of the last header */
 	uint64_t fill;                  /* zeros after the payload of that section */
 	struct kv_buffer gathered;      /* one block out of several spans */
-	struct kv_buffer late;          /* sections that follow the provenance, as stored */
+	struct kv_buffer late;          /* stored sections that follow the provenance */
 	size_t late_size;
-	char *lines[2];                 /* provenance: taken over, our own; NULL for none */
+	char *lines[2];                 /* provenance: inherited, our own; NULL for none */
 	const struct kv_reader *inherited;
 };
 
@@ -78,7 +78,7 @@ kv_writer_abandon(struct kv_writer *w, int code, const char *reason)
 
 /* ---- sections ---- */
 
-/* pADD as often as it takes to bring the payload of h to a page (3.4). */
+/* Writes as many pADD as needed to align the payload of h to a page (3.4). */
 static int
 align(struct kv_writer *w, const struct kv_header *h)
 {
@@ -208,14 +208,14 @@ kv_writer_late(struct kv_writer *w, const void *data, size_t n)
 
 /* ---- spans ---- */
 
-/* Goes through spans in pieces that need not end where a span ends. */
+/* Iterates over spans in pieces that need not end where a span ends. */
 struct cursor {
 	const struct kv_span *span;
 	size_t used;            /* of that span */
 };
 
-/* The next n bytes: where they are, or gathered in memory, which is n bytes. The spans have
- * them. */
+/* Returns the next n bytes: in place, or gathered in memory of n bytes. The spans have that
+ * many. */
 static const uint8_t *
 take(struct cursor *c, size_t n, uint8_t *memory)
 {
@@ -255,7 +255,7 @@ pack_spans(struct kv_writer *w, const struct kv_span *spans, uint64_t size, int 
 	return KV_OK;
 }
 
-/* Header and table, then each block from where it is: the spans, or the pack. */
+/* Writes header and table, then each block from the spans or the pack. */
 static int
 write_spans(struct kv_writer *w, const struct kv_header *h, const struct kv_span *spans)
 {
@@ -296,7 +296,7 @@ add_spans(struct kv_writer *w, const char *type, uint32_t layer, const struct kv
 	return KV_OK;
 }
 
-/* What a reader would refuse is not written. Content that is checked is small enough to be
+/* Never writes what a reader would refuse. Content that is checked is small enough to be
  * gathered. */
 static int
 check_spans(struct kv_writer *w, const struct kv_header *h, const struct kv_span *spans)
@@ -446,7 +446,7 @@ start(struct kv_writer *w, const struct kv_span *head)
 		(void)kv_output_flush(&w->out, &w->error);
 }
 
-/* HEAD first: a program whose JSON allocator ends it (kvfile.h) leaves no file behind then. */
+/* HEAD first: if the program's JSON allocator ends it (kvfile.h), no file is left. */
 int
 kv_create(const char *path, const struct kv_head *head, unsigned flags, struct kv_writer **out)
 {
@@ -501,8 +501,8 @@ write_late(struct kv_writer *w)
 	return KV_OK;
 }
 
-/* Provenance, index and end stay as they are: they are small, and a plain look at the file then
- * shows them. */
+/* Provenance, index and end are stored uncompressed: they are small, and can be read in the
+ * file. */
 static int
 write_end(struct kv_writer *w)
 {

@@ -1,15 +1,15 @@
 /* adaptive.c - AdaKV: the KV heads of a layer share its budget by their scores
  *
- * AdaKV (Feng et al. 2024). A head whose attention is spread needs more rows than one that
- * looks at few. So the rows of all heads of a layer compete for the layer's budget, and each
- * head keeps as many as it wins. A share of its own budget it has for sure: with B rows to be
- * chosen in a head, c of which it would win, and the share a it keeps c * (1 - a) + B * a. The
- * authors' code rounds this half to even in each head, so that the total is off by up to a row
- * a head; here the largest remainders are rounded up and the total is exact (of equal ones
- * that of the lower head). For the same reason B * a is not cut to an integer before.
+ * AdaKV (Feng et al. 2024). A head with spread attention needs more rows than one that attends to
+ * few. So the rows of all heads of a layer compete for the layer's budget, and each head keeps as
+ * many as it wins. A share of its own budget is guaranteed: with B rows to be chosen in a head, c
+ * of which it would win, and the share a, it keeps c * (1 - a) + B * a. The authors' code rounds
+ * this half to even in each head, so that the total is off by up to a row a head; here the largest
+ * remainders are rounded up (of equal ones the lower head first) and the total is exact. For the
+ * same reason B * a is not rounded before.
  *
- * kvpress shares in another way: the best rows of each head, floor(budget * a), are safe, and
- * of all others those with the lowest scores go. */
+ * kvpress shares differently: the floor(budget * a) best rows of each head are safe, and of all
+ * others those with the lowest scores are evicted. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 #include "methods/budgets.h"
 
-/* The rows that compete: those that are not always kept. */
+/* The competing rows: those that are not always kept. */
 struct contest {
 	float *score;           /* [sum n] */
 	uint32_t *n;            /* [G] */
@@ -53,8 +53,8 @@ contest_free(struct contest *c)
 	free(c->row);
 }
 
-/* Multiplies the scores of a head by the part of them that its best B rows hold: a head with
- * spread scores has less to lose by each row. */
+/* Multiplies the scores of a head by the share of them that its best B rows hold: a head with
+ * spread scores loses less with each row. */
 static int
 normalize_head(float *score, uint32_t n, uint32_t B, uint32_t *best)
 {
@@ -94,8 +94,8 @@ enter(struct contest *c, const uint32_t *count, const struct ranked *r, int norm
 	return EVICT_OK;
 }
 
-/* count[g] <- what is always kept and the shares, rounded so that they add up to total. A
- * rounding error of the shares must not decide, hence the small numbers. */
+/* count[g] <- always-kept rows plus the shares, rounded so that they add up to total. Small
+ * numbers are added so that a rounding error of the shares does not decide. */
 static void
 round_shares(uint32_t *count, double *share, const struct ranked *r, uint64_t total)
 {

@@ -1,9 +1,9 @@
 /* agreement.c - how far two lists of scores of the same rows agree
  *
- * Kendall's tau-b by Knight's algorithm (1966): sorted by the first score, and by the second one
- * where that is equal, the pairs of rows that the second list orders the other way are the
- * exchanges of a merge sort by it. What is tied is counted in runs of equal numbers. Counts are
- * exact: n < 2^32 rows have fewer than 2^63 pairs. */
+ * Kendall's tau-b by Knight's algorithm (1966): after sorting by the first score, and by the
+ * second one among ties, the discordant pairs are the exchanges of a merge sort by the second
+ * score. Ties are counted in runs of equal numbers. Counts are exact: n < 2^32 rows have fewer
+ * than 2^63 pairs. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,7 +26,8 @@ pairs_of(uint64_t n)
 	return n < 2 ? 0 : (int64_t)(n % 2 == 0 ? n / 2 * (n - 1) : (n - 1) / 2 * n);
 }
 
-/* Pairs of rows with the same a, and *joint <- with the same b as well. The list is sorted. */
+/* Returns the pairs of rows with equal a; *joint <- those with equal b as well. The list is
+ * sorted. */
 static int64_t
 ties_of_a(const struct score_pair *pair, uint32_t n, int64_t *joint)
 {
@@ -49,7 +50,7 @@ ties_of_a(const struct score_pair *pair, uint32_t n, int64_t *joint)
 	return ties;
 }
 
-/* The same of a sorted list of single scores. */
+/* As ties_of_a(), for a sorted list of single scores. */
 static int64_t
 ties_of(const float *sorted, uint32_t n)
 {
@@ -66,8 +67,8 @@ ties_of(const float *sorted, uint32_t n)
 	return ties;
 }
 
-/* to[n] <- the sorted lists from[0 .. half-1] and from[half .. n-1]. Returns how many pairs stood
- * in the wrong order: one of the second list that is less than one of the first. */
+/* to[n] <- the merge of the sorted lists from[0 .. half-1] and from[half .. n-1]. Returns the
+ * number of exchanges: pairs in which the second list's element is less than the first's. */
 static int64_t
 merge(float *to, const float *from, size_t half, size_t n)
 {
@@ -87,8 +88,8 @@ merge(float *to, const float *from, size_t half, size_t n)
 	return wrong;
 }
 
-/* Sorts *list[n], with the help of *scratch[n]; the two change places. Returns how many pairs stood
- * in the wrong order. */
+/* Sorts *list[n] with *scratch[n], and may swap the two pointers. Returns the number of
+ * exchanges. */
 static int64_t
 sort_counting(float **list, float **scratch, size_t n)
 {
@@ -121,7 +122,7 @@ kendall_tau(struct score_pair *pair, float *scratch, uint32_t n)
 	in_a = ties_of_a(pair, n, &joint);
 	for (i = 0; i < n; i++)
 		list[i] = pair[i].b;
-	wrong = sort_counting(&list, &other, n);        /* the pairs are of no more use */
+	wrong = sort_counting(&list, &other, n);        /* the pairs are not used any more */
 	in_b = ties_of(list, n);
 	if (in_a == all || in_b == all)
 		return NAN;

@@ -1,23 +1,23 @@
-/* cluster.c - keys that point the same way: k-means on directions
+/* cluster.c - clusters of keys by direction: spherical k-means
  *
- * Lloyd's rounds, as ClusterKV has them: a key goes to the cluster with the greatest cosine
- * between key and mean, of equal ones the lower; then each mean is that of its keys as they are.
- * The length of a key does not decide where it goes, so it is enough to compare products with the
- * direction of each mean. The direction of a mean is that in which the sum of the products with
- * its keys is greatest. So both steps make the sum over all keys of key . direction greater, or
- * leave it: that is what is sought, and the rounds come to an end.
+ * Lloyd's rounds, as in ClusterKV: a key is assigned to the cluster with the greatest cosine
+ * between key and mean, of equal ones the lower; then each mean is that of its unnormalised keys.
+ * The length of a key does not affect its assignment, so products with the direction of each mean
+ * suffice. The direction of a mean is that in which the sum of the products with its keys is
+ * greatest. So both steps increase the sum over all keys of key . direction, or leave it: that is
+ * the objective, and the rounds end.
  *
- * Seeds, as in k-means++ (Arthur, Vassilvitskii 2007): a key becomes the next seed with a chance
- * in proportion to what it still lacks, its length less its greatest product with the direction
- * of a seed. Its own squared distances would be 2 (1 - cosine) for keys of length 1. What is
- * drawn from is every so manyth row, PER_SEED for each seed: seeding passes over them once for each
- * seed, and over all rows it would take longer than the rounds. When nothing lacks anything there
- * are no more directions, and fewer clusters than wanted.
+ * Seeds, as in k-means++ (Arthur, Vassilvitskii 2007): a key becomes the next seed with a
+ * probability proportional to its deficit, its length less its greatest product with the direction
+ * of a seed. k-means++'s own squared distances would be 2 (1 - cosine) for keys of length 1. Seeds
+ * are drawn from a sample of equally spaced rows, PER_SEED for each seed: seeding passes over the
+ * sample once for each seed, and over all rows it would take longer than the rounds. If no key has
+ * a deficit there are no more directions, and fewer clusters than wanted.
  *
- * A cluster that has lost its keys keeps its direction, and may win some back; one that has none at
- * the end is left out.
+ * A cluster that has lost its keys keeps its direction, and may win some again; one without keys
+ * at the end is left out.
  *
- * Sums are made in the order of the rows, in double precision; products come from the caller. */
+ * Sums are in the order of the rows, in double precision; the caller computes the products. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@
 #include "methods/cluster.h"
 
 #define PER_SEED 16
-#define SAME 1e-5               /* what a key may lack and still be where a seed is */
+#define SAME 1e-5               /* largest deficit of a key in the direction of a seed */
 #define PRODUCTS (1u << 20)     /* products at a time, or TILE_LEAST rows */
 #define TILE_LEAST 64
 
@@ -35,7 +35,7 @@ struct op_counts {
 	uint32_t n;                     /* clusters */
 	uint32_t tile;                  /* rows at a time */
 	uint32_t *label;                /* the caller's [rows] */
-	double *sum;                    /* [n][E] of the keys of each cluster */
+	double *sum;                    /* [n][E] sum of the keys of each cluster */
 	uint32_t *members;              /* [n] */
 	float *toward;                  /* [n][E] directions, of length 1 or 0 */
 	float *y;                       /* [n][tile] products; or with a sample [its rows] */
@@ -44,7 +44,7 @@ struct op_counts {
 	float *k;                       /* [E] */
 };
 
-/* ---- chance ---- */
+/* ---- random numbers ---- */
 
 /* SplitMix64 (Steele, Lea, Flood 2014): the finaliser, after a step by its constant */
 static uint64_t
@@ -62,7 +62,7 @@ cluster_seed(uint64_t seed, uint32_t layer, uint32_t head, uint32_t first)
 	return mixed(mixed(mixed(mixed(seed) ^ layer) ^ head) ^ first);
 }
 
-/* 0 <= x < 1 */
+/* Returns a random 0 <= x < 1. */
 static double
 chance(uint64_t *state)
 {
@@ -116,7 +116,7 @@ load_key(float *k, const void *key, const struct cluster_input *in)
 
 /* ---- seeds ---- */
 
-/* The rows that seeds are drawn from. */
+/* The rows from which seeds are drawn. */
 struct sample {
 	uint32_t n;
 	char *keys;                     /* [n][E] of dtype */
@@ -145,7 +145,7 @@ take_sample(struct sample *s, struct op_counts *w)
 	return CLUSTER_OK;
 }
 
-/* A number below s->n, drawn in proportion to what is lacking; s->n when nothing is. */
+/* Returns an index below s->n, drawn in proportion to the deficits; s->n if all are 0. */
 static uint32_t
 draw(const struct sample *s, uint64_t *state)
 {
@@ -165,7 +165,7 @@ draw(const struct sample *s, uint64_t *state)
 	return last;
 }
 
-/* w->toward[c] <- the direction of sample i; what lacks less with it lacks less. */
+/* w->toward[c] <- the direction of sample i; lowers the deficits accordingly. */
 static int
 plant(struct op_counts *w, struct sample *s, uint32_t c, uint32_t i)
 {
@@ -189,7 +189,7 @@ plant(struct op_counts *w, struct sample *s, uint32_t c, uint32_t i)
 	return CLUSTER_OK;
 }
 
-/* Directions of w->n seeds, of at least one: keys that are all 0 have the direction 0. */
+/* Sets the directions of w->n seeds, at least one: if all keys are 0, the direction 0. */
 static int
 plant_seeds(struct op_counts *w)
 {
@@ -210,7 +210,7 @@ plant_seeds(struct op_counts *w)
 
 /* ---- rounds ---- */
 
-/* Rows whose product y with the direction of cluster c is greater than those before go to c. */
+/* Assigns the rows whose product y with the direction of cluster c exceeds their best one to c. */
 static void
 compare(float *restrict best, uint32_t *restrict to, const float *restrict y, uint32_t c,
     uint32_t rows)
@@ -225,7 +225,7 @@ compare(float *restrict best, uint32_t *restrict to, const float *restrict y, ui
 	}
 }
 
-/* Each key to its cluster. *changed <- whether one has another than before. */
+/* Assigns each key to its cluster. *changed <- whether an assignment changed. */
 static int
 assign(struct op_counts *w, int *changed)
 {
@@ -304,12 +304,13 @@ go_round(struct op_counts *w)
 
 /* ---- all of it ---- */
 
-/* mean[] <- of the clusters that have keys; they are numbered anew. Returns how many. */
+/* mean[] <- the means of the clusters with keys, which are renumbered. Returns their number. */
 static uint32_t
 finish(struct op_counts *w, char *mean)
 {
 	const size_t E = w->in->width;
-	uint32_t *number = w->members, c, t, n = 0;     /* where it has been read, it is written */
+	/* overwrites an array that is not read any more */
+	uint32_t *number = w->members, c, t, n = 0;
 	size_t e;
 
 	for (c = 0; c < w->n; c++) {
@@ -361,7 +362,7 @@ work_end(struct op_counts *w)
 	free(w->k);
 }
 
-/* The first row whose key is not finite; all rows when there is none. */
+/* Returns the first row whose key is not finite, or the number of rows. */
 static uint32_t
 not_finite(const struct op_counts *w)
 {

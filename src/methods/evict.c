@@ -1,9 +1,9 @@
 /* evict.c - which rows of a layer stay: the one driver under all methods
  *
- * First the rows are ranked: by their scores, but those that are always kept (sinks, recent
- * ones, scores of +inf) before all others. Then each KV head gets a number of rows: the
- * budget, or what a policy makes of it (pyramid.c, adaptive.c, global.c). It keeps so many of
- * its rows, the first in rank. It chooses row numbers and moves no data. */
+ * First the rows are ranked by score, with the always-kept ones (sinks, recent rows, scores of
+ * +inf) before all others. Then each KV head gets a number of rows: the budget, or a policy's
+ * share of it (pyramid.c, adaptive.c, global.c). It keeps that many rows, the first in rank.
+ * Chooses row numbers and moves no data. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +35,8 @@ is_streaming(const struct evict_input *in, uint32_t g)
 	return in->streaming != NULL && in->streaming[g];
 }
 
-/* The sinks and recent ones of KV head g, whose n rows from r->old[g] on are ranked. Positions are
- * ascending: sinks come first, recent rows last. */
+/* Returns the sinks and recent rows of KV head g, whose n rows from r->old[g] on are ranked.
+ * Positions are ascending: sinks are first, recent rows last. */
 static struct always
 count_always(const struct ranked *r, uint32_t g, const struct evict_input *in,
     const struct evict_options *opt)
@@ -51,7 +51,7 @@ count_always(const struct ranked *r, uint32_t g, const struct evict_input *in,
 	return (struct always){ .sink = sinks, .recent = n - first };
 }
 
-/* Ranks the rows of KV head g; in a streaming head scores mean nothing. */
+/* Ranks the rows of KV head g; a streaming head ignores scores. */
 static void
 rank_one(struct ranked *r, float *rank, uint32_t g, const float *score,
     const struct evict_input *in, const struct evict_options *opt)
@@ -74,7 +74,7 @@ rank_one(struct ranked *r, float *rank, uint32_t g, const float *score,
 	}
 }
 
-/* All heads <- the mean of their ranks, and what any of them always keeps. */
+/* Sets the ranks of all heads to their mean, with +inf for rows that any head always keeps. */
 static int
 share_rank(struct ranked *r, const struct kv_rows *rows, char *why, size_t size)
 {
@@ -140,7 +140,7 @@ budget_wanted(const struct evict_options *opt, const struct evict_input *in, uin
 	return (uint32_t)budget_of_rate(in->tokens != 0 ? in->tokens : n, opt->rate);
 }
 
-/* What the budget of KV head g is made from. */
+/* Returns the numbers from which the budget of KV head g is computed. */
 static struct layer_share
 share_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
     const struct evict_options *opt)
@@ -163,8 +163,8 @@ refuse_small(const struct ranked *r, uint32_t g, uint32_t count, char *why, size
 	return EVICT_EBUDGET;
 }
 
-/* out->count[g] <- what KV head g gets before heads share, at most its rows: at least what is
- * always kept, and a budget of zero does not empty a head. */
+/* out->count[g] <- rows of KV head g before heads share, at most all: at least the always-kept
+ * rows, and a budget of zero does not empty a head. */
 static int
 set_budget(struct kept *out, const struct ranked *r, uint32_t g, const struct evict_input *in,
     const struct evict_options *opt, char *why, size_t size)
@@ -214,7 +214,7 @@ share_budget(struct kept *out, const struct ranked *r, const struct evict_input 
 
 /* ---- choosing ---- */
 
-/* keep[k] <- the sinks and the last of the n rows. Recent rows are among the last. */
+/* keep[k] <- the sinks and the last of the n rows, which include the recent ones. */
 static void
 select_last(uint32_t n, uint32_t k, uint32_t sinks, uint32_t *keep)
 {
@@ -224,7 +224,7 @@ select_last(uint32_t n, uint32_t k, uint32_t sinks, uint32_t *keep)
 		keep[i] = i < sinks ? i : n - k + i;
 }
 
-/* out->count has been filled; adds the rows that are not ranked. */
+/* Chooses out->count rows of each head, and adds the rows that are not ranked. */
 static int
 choose(const struct ranked *r, const struct evict_input *in, struct kept *out)
 {

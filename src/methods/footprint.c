@@ -70,7 +70,7 @@ footprint_add(struct footprint *f, const struct kv_event *e)
 		f->total_peak = total;
 }
 
-/* n KV heads from `first` on, which had `peak` rows at most. */
+/* Returns the share of n KV heads from `first` on, which had at most `peak` rows. */
 static struct share
 share_of(const struct footprint *f, size_t first, size_t n, uint64_t peak)
 {
@@ -114,7 +114,7 @@ footprint_head(const struct footprint *f, uint32_t l, uint32_t g)
 
 /* ---- computed ---- */
 
-#define ALWAYS_KEPT 64          /* that the script adds to what remains of a chunk */
+#define ALWAYS_KEPT 64          /* rows the script keeps besides the rest of a chunk */
 
 static uint32_t
 least(uint32_t a, uint32_t b)
@@ -122,7 +122,7 @@ least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Rows that a streaming head keeps when `seen` tokens have passed. */
+/* Returns the rows that a streaming head keeps after `seen` tokens. */
 static uint32_t
 kept_rows(const struct prulong *p, uint32_t seen)
 {
@@ -131,7 +131,8 @@ kept_rows(const struct prulong *p, uint32_t seen)
 	return recent + least(seen - recent, p->sink);
 }
 
-/* Rows of a chunk of n that stay in an evicting head. Python's round() is to even. */
+/* Returns how many rows of a chunk of n stay in an evicting head. Rounds half to even, as
+ * Python. */
 static uint32_t
 survivors(const struct prulong *p, uint32_t n)
 {
@@ -162,7 +163,7 @@ footprint_prulong(const struct prulong *p)
 		r.streaming += 1 + (uint64_t)kept;
 	}
 	r.evicting += triangle(R) + (uint64_t)R * past;
-	/* of decoding only the last step is looked at */
+	/* for decoding only the last step counts */
 	point = h * (1 + (double)kept) + (1 - h) * ((double)R + past);
 	if (R > 0 && point > most)
 		most = point;
@@ -187,7 +188,7 @@ reaches(const struct point *p, double want)
 	return p->score >= want - 1e-9 * fabs(want);
 }
 
-/* Where the line from a, which misses, to b, which does not, reaches want. */
+/* Returns where the line from a, below `want`, to b, not below it, reaches `want`. */
 static struct crossing
 cross(const struct point *a, const struct point *b, double want)
 {

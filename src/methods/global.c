@@ -1,11 +1,11 @@
 /* global.c - one budget for the whole cache: the rows of all layers and KV heads compete
  *
- * KVzip's "pair" selection (Kim et al. 2025): one threshold over layers x heads x rows, so
- * that layers and heads get what their scores are worth. The authors' code keeps what is
- * strictly above the score at a rank, which loses the rows that tie there and one more; here
- * the total is exact, and of equal scores those of the lower layer, then of the lower KV head,
- * then of the lower row stay. Scores of different layers must be comparable: maxima and shares
- * of attention are, norms of keys are not. */
+ * KVzip's "pair" selection (Kim et al. 2025): one threshold over layers x heads x rows, so that
+ * budgets follow the scores across layers and heads. The authors' code keeps scores strictly
+ * above the one at a rank, and so loses the rows that tie there and one more; here the total is
+ * exact, and of equal scores those of the lower layer, then of the lower KV head, then of the
+ * lower row stay. Scores of different layers must be comparable: maxima and shares of attention
+ * are, norms of keys are not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct global {
 	uint32_t *n, *count;    /* [parts] rows of each KV head, and those that stay */
 	size_t parts;
 	uint64_t wanted;        /* rows that --budget wants */
-	uint64_t base;          /* rows that a rate is a share of */
+	uint64_t base;          /* base of a rate, in rows */
 	uint64_t always;
 };
 
@@ -39,7 +39,7 @@ global_free(struct global *all)
 	free(all);
 }
 
-/* Room for another layer: rows, heads. */
+/* Reserves room for another layer: rows, heads. */
 static int
 grow(struct global *all, size_t rows, size_t heads)
 {

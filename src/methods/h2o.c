@@ -1,24 +1,24 @@
-/* h2o.c - heavy hitters: rows that have received much attention so far will receive more
+/* h2o.c - heavy hitters: rows with much attention so far will get more
  *
  * Zhang et al. 2023, "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large
  * Language Models", section 4 (accumulated attention as the score).
  *
- * score = the softmax attention that a row has received from every query of the text so far,
- * exact and causal, as kv-prefill --mass has added it up (mASS in kv-snapshot(5)), reduced over
- * the R query heads of the KV head: by their sum unless told otherwise. Nothing is always kept
- * here. The paper keeps as many recent rows as heavy hitters, and that is a matter of the
- * budget: kv-evict --budget C --recent C/2.
+ * score = the attention mass of a row: its softmax attention summed over every query of the text
+ * so far, exact and causal, from kv-prefill --mass (mASS in kv-snapshot(5)), reduced over the R
+ * query heads of the KV head, by default summed. Nothing is always kept here. The paper keeps as
+ * many recent rows as heavy hitters, which is a matter of the budget: kv-evict --budget C --recent
+ * C/2.
  *
- * Limits: sums favour early rows, which more queries have seen; the recent half makes up for
- * it at the end of the text, not in the middle. What the question asks for counts no more than
- * any other query. Where rows were dropped between parts of a text, later queries have paid
- * their attention to the survivors, so later weights are larger.
+ * Limits: sums favour early rows, which more queries have seen; the recent half makes up for it at
+ * the end of the text, not in the middle. The question counts no more than any other query. If
+ * rows were dropped between parts of a text, the attention of later queries went to the survivors,
+ * whose mass is therefore larger.
  *
  * Ours differs from the authors' code in this: they score each query head and keep R times the
  * rows for it; here, as in KVCache-Factory's KV-head mode (which takes the mean, the same
- * ranking), a KV head has one list. They go on while decoding; one kv-score is one step. Copies
- * of the method in which only the last queries are masked (KVCache-Factory before its issue 49,
- * FastKV) score attention to the future, and are not reproduced. */
+ * ranking), a KV head has one list. They continue while decoding; one kv-score is one step.
+ * Copies of the method in which only the last queries are masked (KVCache-Factory before its
+ * issue 49, FastKV) score attention to the future, and are not reproduced. */
 #include <string.h>
 
 #include "methods/scorers.h"

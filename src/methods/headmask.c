@@ -1,12 +1,12 @@
-/* headmask.c - which KV heads see the whole text, and which only its ends
+/* headmask.c - masks of streaming heads: KV heads that keep only the ends of the text
  *
  * DuoAttention (Xiao et al. 2024) and PruLong (Bhaskar et al. 2025) learn for each KV head how
  * much it needs the whole text. The heads that need it least keep only the first and the last
- * positions ("streaming"). The masks are published as tables of numbers, a line a layer.
+ * positions ("streaming"). The masks are published as tables of numbers, a line for each layer.
  *
- * DuoAttention cuts at a quantile of the numbers and adds noise against ties; kvpress takes
- * the round(n * sparsity) smallest in the order that its sort happens to leave. Here it is
- * that number, and ties have an order. */
+ * DuoAttention cuts at a quantile of the numbers and adds noise against ties; kvpress streams
+ * the round(n * sparsity) smallest in the order of its sort. Here it is that number, and ties
+ * have a fixed order. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 #include "methods/methods.h"
 
-enum { MOST = 4096 };           /* layers, KV heads: kv-snapshot(5), 4.1 */
+enum { MOST = 4096 };           /* layers and KV heads, kv-snapshot(5), 4.1 */
 
 static int
 is_blank(char c)

@@ -1,10 +1,10 @@
-/* heads.c - the KV heads of a layer scored side by side
+/* heads.c - scores the KV heads of a layer in parallel
  *
- * All methods but those with NEED_LAYER look at one KV head at a time, so a layer is cut into
- * its heads, each a score_input of its own, and threads take one after another. A head's scores
- * are made by the same sums in the same order whoever makes them: the number of threads does
- * not show. Threads live for one layer; to start one takes some 20 microseconds, to score a
- * head of a long prompt a thousand times that. */
+ * All methods but those with NEED_LAYER score one KV head at a time, so a layer is cut into its
+ * heads, each with its own score_input, and threads score one after another. A head's sums have
+ * the same order in any thread, so the scores do not depend on the number of threads. Threads
+ * live for one layer: starting one takes some 20 microseconds, scoring a head of a long prompt
+ * a thousand times that. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 #include "methods/methods.h"
 
 #define MAX_THREADS 64
-/* Rows; of methods that read more of each than a number or two, and of the others */
+/* Rows that are worth a thread: for methods that read more than a number or two per row; for
+ * others */
 #define WORTH_A_THREAD 4096
 #define WORTH_OF_LITTLE 65536
 
@@ -21,12 +22,12 @@ struct heads {
 	const struct score_input *in;
 	const struct score_options *opt;
 	float *score;
-	const uint64_t *first;          /* [G] rows of the heads before */
-	atomic_uint next;               /* head that nobody has taken */
+	const uint64_t *first;          /* [G] rows of the heads before each */
+	atomic_uint next;               /* next head to score */
 	atomic_int code;
 };
 
-/* The score_input of KV head g alone. */
+/* Returns the score_input of KV head g alone. */
 static struct score_input
 one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_t first)
 {
@@ -100,7 +101,7 @@ method_score(const struct method *method, const struct score_input *in,
 	threads = threads_for(in, total, threads);
 	while (n + 1 < threads && pthread_create(&id[n], NULL, take_heads, &h) == 0)
 		n++;
-	take_heads(&h);                 /* and where no thread could be had, all of them */
+	take_heads(&h);                 /* all heads, if no thread could be started */
 	while (n > 0)
 		pthread_join(id[--n], NULL);
 	free(first);

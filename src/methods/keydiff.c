@@ -1,31 +1,30 @@
-/* keydiff.c - keys that differ from the others are the ones that matter
+/* keydiff.c - rows whose keys differ from the others are kept
  *
  * Park et al. 2025, "KeyDiff: Key Similarity-Based KV Cache Eviction for Long-Context LLM
  * Inference in Resource-Constrained Environments".
  *
- * For each KV head: every key k_j, as it is stored (after rotary embedding), is scaled to
- * length 1, u_j = k_j/|k_j|; the anchor is the mean of the u_j; score = -cos(k_j, anchor). In
- * trained models most keys of a head point about the same way, and those that many queries
- * attend to point elsewhere. It needs no query, so the question may come later.
+ * For each KV head: every key k_j, as stored (after rotary embedding), is scaled to length 1, u_j
+ * = k_j/|k_j|; the anchor is the mean of the u_j; score = -cos(k_j, anchor). In trained models
+ * most keys of a head have about the same direction, and those that many queries attend to another
+ * one. It needs no query, so the question may come later.
  *
- * A key of length 0 has no direction: it adds nothing to the anchor and scores 0, as if it
- * stood at right angles to it. When the directions cancel out there is no anchor, and every
- * row scores 0.
+ * A key of length 0 has no direction: it adds nothing to the anchor and scores 0, like one at
+ * right angles to it. If the directions cancel out there is no anchor, and every row scores 0.
  *
- * Limits: nothing about the question enters, and neither does the length of a key; among few
- * rows the anchor is mostly the row's own direction.
+ * Limits: ignores the question and the length of a key; among few rows the anchor is mostly the
+ * row's own direction.
  *
- * Ours differs from the paper in this: the paper goes through the prompt in blocks of 128
- * tokens and after each keeps the best of those kept so far and the block, with an anchor over
+ * Ours differs from the paper in this: the paper processes the prompt in blocks of 128 tokens
+ * and after each keeps the best of the rows kept so far and the block, with an anchor over
  * these. That is a loop over kv-prefill --resume, kv-score and kv-evict (kvpipe(7)); one
- * kv-score is one step of it, over the rows that there are. */
+ * kv-score is one step of it, over the present rows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "methods/scorers.h"
 
-/* u[E] <- the direction of a key, 0 when it has none. double: squares of f32 may overflow */
+/* u[E] <- the direction of a key; 0 if it has none. double: squares of f32 may overflow */
 static void
 direction(double *u, float *k, const void *key, enum kv_dtype dtype, uint32_t E)
 {
@@ -40,8 +39,8 @@ direction(double *u, float *k, const void *key, enum kv_dtype dtype, uint32_t E)
 		u[e] = k[e] * scale;
 }
 
-/* score[n] <- one KV head. u, anchor [E], k [E]: scratch. The length of the anchor does not
- * enter a cosine, so a sum will do for the mean. */
+/* score[n] <- one KV head's scores. u, anchor [E], k [E]: scratch. The anchor's length does not
+ * matter for a cosine, so it is a sum, not a mean. */
 static void
 score_head(float *score, const char *keys, uint32_t n, const struct score_input *in, double *u,
     double *anchor, float *k)
@@ -80,7 +79,7 @@ score_keydiff(const struct score_input *in, const struct score_options *opt, flo
 	for (g = 0; u != NULL && k != NULL && g < in->rows->heads; g++) {
 		score_head(score, keys, in->rows->count[g], in, u, u + in->width, k);
 		score += in->rows->count[g];
-		if (in->rows->count[g] > 0)             /* keys of no rows have no address */
+		if (in->rows->count[g] > 0)             /* without rows the keys may be NULL */
 			keys += in->rows->count[g] * row_size;
 	}
 	free(u);

@@ -1,18 +1,17 @@
-/* knorm.c - a small key norm means much attention
+/* knorm.c - rows whose keys have a small norm are kept
  *
  * Devoto et al. 2024, "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression".
  *
- * score = -|k|: the norm of the key as it is stored, after rotary embedding (which is a
- * rotation and does not change it). An observation about trained models, not a theorem: the
- * keys that many queries attend to, sinks above all, are short, because they point away from
- * the common direction of all other keys. It needs no query, so it is the method for a cache
- * that is made once and asked many times.
+ * score = -|k|: the norm of the key as stored, after rotary embedding (a rotation, which does not
+ * change it). An observation about trained models, not a theorem: the keys that many queries
+ * attend to, sinks above all, are short, because they point away from the common direction of all
+ * other keys. It needs no query, so it suits a cache that is made once and asked many times.
  *
- * Limits: nothing about the question enters; in the first two layers the correlation is weak.
+ * Limits: ignores the question; in the first two layers the correlation is weak.
  *
  * Ours differs from the authors' code in this: they leave layers 0 and 1 whole and keep
  * ceil(rate * rows); here every layer gets the same budget by the one rounding rule. Protect
- * the latest rows with kv-evict --recent, which the paper does not. */
+ * the latest rows with kv-evict --recent, which the paper does not do. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* label.c - the options of scoring methods by name, and the label that tells them */
+/* label.c - the options of scoring methods by name, and the label that lists them */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

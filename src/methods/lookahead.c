@@ -1,21 +1,21 @@
-/* lookahead.c - LookaheadKV: what learned tokens look at is what the answer will look at
+/* lookahead.c - LookaheadKV: the attention of learned tokens predicts that of the answer
  *
  * "LookaheadKV: Fast and Accurate KV Cache Eviction by Glimpsing into the Future without
  * Generation" (2026), section 3.1, algorithm 2, and appendix F (pooling, reduction).
  *
- * Behind the prompt run n rows that are no tokens, trained so that their attention is that of the
- * model's own answer (kv-observe --lookahead; kv-adapter(5)). score = the attention that these rows
- * pay, softmax over the prompt and the learned rows that each of them sees, averaged over the n;
- * pooled along the rows by its maximum, query head by query head, then averaged over the R query
- * heads of the KV head. The learned rows themselves are not stored, and have no score.
+ * After the prompt run n learned rows that are no tokens, trained so that their attention is that
+ * of the model's own answer (kv-observe --lookahead; kv-adapter(5)). score = the attention of
+ * these rows, softmax over the prompt and the learned rows that each of them sees, averaged over
+ * the n; pooled along the rows by its maximum, query head by query head, then averaged over the R
+ * query heads of the KV head. The learned rows themselves are not stored, and have no score.
  *
- * Nothing is kept by force: no observation window, no sink. That is the difference from
- * snapkv.c, besides who asks; the authors found a window of the prompt's last queries to cost 2 %
- * (appendix E.2). With kv-observe --keep-window such queries stand in front of the learned ones and
+ * Nothing is always kept: no observation window, no sink. That is the difference from snapkv.c,
+ * besides the source of the queries; the authors found a window of the prompt's last queries to
+ * cost 2 % (appendix E.2). With kv-observe --keep-window such queries precede the learned ones and
  * count like them.
  *
- * Limits: it is as good as its training. Rows that were stored after the observation were never
- * seen by it; they are always kept (+inf).
+ * Limits: it is as good as its training. Rows stored after the observation were not seen by it;
+ * they are always kept (+inf).
  *
  * Ours does not differ from the paper, which has no public code. */
 #include <math.h>
@@ -23,14 +23,14 @@
 
 #include "methods/scorers.h"
 
-/* Returns how many of the rows, the first ones, the last query sees. */
+/* Returns how many rows, the first ones, the last query sees. */
 static uint32_t
 rows_seen(const uint32_t *pos, uint32_t n, const struct score_input *in)
 {
 	return kv_rows_before(pos, n, (uint64_t)in->window_pos[in->window - 1] + 1);
 }
 
-/* score[n] <- those of one KV head's rows */
+/* score[n] <- the scores of one KV head's rows */
 static void
 score_head(float *score, const float *mass, size_t stride, uint32_t R, const uint32_t *pos,
     uint32_t n, const struct score_input *in, const struct score_options *opt, float *scratch)

@@ -1,14 +1,14 @@
-/* lowrank.c - directions by LAPACK, landmarks of chunks
+/* lowrank.c - principal directions by LAPACK, landmarks of chunks
  *
- * The singular value decomposition of many rows X[n][G*E] is not made: its right singular vectors
- * are the eigenvectors of X^T X, which is small, and X times these is the left factor. dsyevr
- * (LAPACK) reduces that matrix to a tridiagonal one and finds the r eigenvectors that are wanted,
- * in double precision. For 1024 columns and rank 160 that is one and a half seconds with the
- * reference BLAS; dgesdd over 32768 rows would take a hundred times the arithmetic.
+ * The singular value decomposition of many rows X[n][G*E] is not computed: its right singular
+ * vectors are the eigenvectors of X^T X, which is small, and X times these is the left factor.
+ * dsyevr (LAPACK) reduces that matrix to a tridiagonal one and finds the r wanted eigenvectors, in
+ * double precision. For 1024 columns and rank 160 that is one and a half seconds with the
+ * reference BLAS; dgesdd over 32768 rows would need a hundred times the arithmetic.
  *
- * Squaring costs: a direction along which rows are shorter than the root of the relative error of
- * X^T X times their length along the longest is not told from none. With products in f32 that is
- * about a three thousandth, much less than what rounding factors to bf16 or f16 leaves out. */
+ * Squaring costs precision: a direction along which rows are shorter than sqrt(relative error
+ * of X^T X) times their length along the longest one is lost. With products in f32 that is
+ * about a three thousandth, much less than the rounding of factors to bf16 or f16. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 #include "methods/lowrank.h"
 #include "methods/methods.h"
 
-/* LAPACK. Matrices by columns; behind the arguments the lengths of the texts, as gfortran has
- * them. */
+/* LAPACK. Matrices by columns; the hidden lengths of character arguments come last, as gfortran
+ * passes them. */
 void dsyevr_(const char *jobz, const char *range, const char *uplo, const int *n, double *a,
     const int *lda, const double *vl, const double *vu, const int *il, const int *iu,
     const double *abstol, int *m, double *w, double *z, const int *ldz, int *isuppz, double *work,
@@ -60,7 +60,7 @@ low_rank_directions(float *right, double *gram, uint32_t n, uint32_t r)
 	for (i = 0; i < (size_t)n * n; i += n + 1)
 		if (!isfinite(gram[i]))
 			goto done;
-	/* what is the upper triangle by rows is the lower one by columns */
+	/* the upper triangle by rows is the lower one by columns */
 	dsyevr_("V", "I", "L", &N, gram, &N, &none, &none, &first, &N, &none, &found, value, z, &N,
 	    support, work, &nwork, iwork, &niwork, &info, 1, 1, 1);
 	if (info != 0 || found != (int)r)
@@ -93,7 +93,8 @@ cosine(const float *k, const float *m, uint32_t E)
 	return kk == 0 || mm == 0 ? 0 : (float)(km / (sqrt(kk) * sqrt(mm)));
 }
 
-/* mean[E] of dtype <- that of keys k[chunk][E] f32; m[E]: scratch. Returns the least cosine. */
+/* mean[E] of dtype <- the mean of keys k[chunk][E] f32; m[E]: scratch. Returns the least
+ * cosine. */
 static float
 landmark(void *mean, float *m, const float *k, uint32_t chunk, uint32_t E, enum kv_dtype dtype)
 {

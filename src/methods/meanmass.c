@@ -1,23 +1,22 @@
-/* meanmass.c - the attention that a row has received from each query that could see it, on average
+/* meanmass.c - the mean attention that a row gets from each query that could see it
  *
  * NVIDIA's kvpress has it as ObservedAttentionPress, "related to H2O"; no paper.
  *
- * score = the attention mass of h2o.c, reduced over the R query heads of the KV head (their mean
- * unless told otherwise), divided by the number of queries that could see the row: those of its own
- * token and of all later ones, or of as many as a sliding window reaches. So early rows, which more
- * queries have seen, are not ahead as they are in H2O; the latest rows are, which share the
- * attention of their few queries with fewer others, their own token above all. Nothing is always
- * kept here.
+ * score = the attention mass of h2o.c, reduced over the R query heads of the KV head (by default
+ * their mean), divided by the number of queries that could see the row: those of its own token and
+ * of all later ones, or those within a sliding window. So early rows, which more queries have
+ * seen, have no advantage as in H2O; the latest rows have one: they share the attention of their
+ * few queries, their own token's above all, with fewer others. Nothing is always kept here.
  *
- * Limits: a position and the next position say how many queries there were, when every token of the
- * text has run in every layer, at its own position. They do not after a token selection, or when
- * rows were numbered anew: NEED_EVERY_QUERY has the caller refuse that. Where rows were dropped
- * between parts of a text, later queries have paid their attention to the survivors.
+ * Limits: a position and the next position give the number of queries only if every token of the
+ * text has run in every layer, at its own position. That is not so after a token selection, or
+ * when rows were renumbered: because of NEED_EVERY_QUERY the caller refuses that. If rows were
+ * dropped between parts of a text, the attention of later queries went to the survivors.
  *
  * Ours does not differ from kvpress. */
 #include "methods/scorers.h"
 
-/* How many queries could see the row at this position, which the next one sees */
+/* Returns how many queries could see the row at this position, which the next query sees. */
 static uint32_t
 queries_of(const struct score_input *in, uint32_t pos)
 {

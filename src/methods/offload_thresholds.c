@@ -1,8 +1,8 @@
-/* offload_thresholds.c - thresholds of the length of a text from which layers go to the host
+/* offload_thresholds.c - thresholds of the text length at which layers are offloaded to the host
  *
- * M(i, S) is linear in i with the slope 2 e R H D (B - S): for texts longer than the budget each
- * layer on the host frees memory, so thresholds ascend there, and the first one that is greater
- * than S is the answer. For shorter ones no layer helps where none is not enough. */
+ * M(i, S) is linear in i with the slope 2 e R H D (B - S): for texts longer than the budget
+ * each layer on the host frees memory, so thresholds ascend there, and the first one greater
+ * than S is the answer. For shorter texts offloading does not help. */
 #include "methods/offload_thresholds.h"
 
 /* Tenths of bytes need more than 64 bits. */

@@ -1,8 +1,8 @@
-/* pool.c - pooling along the rows, as torch's avg_pool1d and max_pool1d with stride 1 do it
+/* pool.c - pooling along the rows, as torch's avg_pool1d and max_pool1d with stride 1
  *
  * Each output is computed from its own kernel, in order: a running sum would be faster for
- * large kernels, but its rounding would depend on rows far away. Kernels are small (5, 7).
- * Where the kernel is whole, many outputs are computed at once, each in the same order. */
+ * large kernels, but its rounding would depend on distant rows. Kernels are small (5, 7). Where
+ * the kernel is whole, many outputs are computed at once, each in the same order. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 #define AT_ONCE 256
 
-/* What x[first .. last] gives to an output */
+/* Returns the output for x[first .. last]. */
 static float
 pool_one(const float *x, uint32_t first, uint32_t last, uint32_t kernel, enum pool pool)
 {
@@ -22,7 +22,7 @@ pool_one(const float *x, uint32_t first, uint32_t last, uint32_t kernel, enum po
 	return pool == POOL_AVG ? v / (float)kernel : v;
 }
 
-/* y[i] <- what x[i .. i + kernel - 1] gives, for n <= AT_ONCE outputs */
+/* y[i] <- the output for x[i .. i + kernel - 1], for n <= AT_ONCE outputs */
 static void
 pool_whole(float *restrict y, const float *restrict x, uint32_t n, uint32_t kernel, enum pool pool)
 {

@@ -1,18 +1,18 @@
 /* pyramid.c - PyramidKV: early layers keep more rows than late ones
  *
- * PyramidKV (Cai et al. 2024): attention spreads over the text in the first layers and
- * gathers on few rows in the last, so budgets fall in a straight line from the first layer to
- * the last. The last layer gets 1/20 of the mean (the authors' beta), the first one 2 - 1/20.
- * The formulas are those of the authors' code (KVCache-Factory, integers, budgets without the
- * window that is always kept) and of kvpress (real numbers, budgets with the window); the
- * paper's own notation differs from both, and the authors say that the code counts.
+ * PyramidKV (Cai et al. 2024): attention is spread over the text in the first layers and
+ * concentrated on few rows in the last, so budgets fall linearly from the first layer to the last.
+ * The last layer gets 1/20 of the mean (the authors' beta), the first one 2 - 1/20. The formulas
+ * are those of the authors' code (KVCache-Factory, integers, budgets without the always-kept
+ * window) and of kvpress (real numbers, budgets with the window); the paper's own notation differs
+ * from both, and the authors say that the code counts.
  *
  * With integers the step is rounded down, so that all layers but the first get a little more:
  * 32 layers, C = 128, a window of 8: 133.5 rows on average. pyramid-exact is the same line in
  * fractions, rounded such that the mean over the layers is C: each layer has its floor, and the
- * rows that are missing then go to the layers with the largest remainders, of equal ones to the
- * first. So a layer never has more than an earlier one, as remainders fall with the line where
- * floors are equal. It is exact where all layers have the same rows. */
+ * missing rows go to the layers with the largest remainders, of equal ones to the first. So a
+ * layer never has more than an earlier one, as remainders fall with the line where floors are
+ * equal. It is exact if all layers have the same rows. */
 #include <math.h>
 
 #include "methods/budgets.h"
@@ -39,13 +39,13 @@ layers_pyramid(const struct layer_share *s)
 	return (uint32_t)(max - s->l * step) + s->always;
 }
 
-/* The line of budgets without the always-kept rows, as fractions: layer l has
- * (first - l * step) / over. */
+/* The line of budgets without always-kept rows, as fractions: layer l has (first - l * step) /
+ * over. */
 struct line {
 	int64_t first, step, over;
 };
 
-/* B: the mean, most: the rows that there are */
+/* B: the mean; most: all rows */
 static struct line
 exact_line(int64_t B, int64_t most, int64_t L)
 {

@@ -1,17 +1,17 @@
 /* pyramidinfer.c - PyramidInfer: the deeper the layer, the fewer rows
  *
  * Yang et al. 2024, "PyramidInfer: Pyramid KV Cache Compression for High-throughput LLM
- * Inference", section 3; parameters as in the authors' code. After some layers, the rows in front
- * of the tail (the context) are ranked by the attention that the tail pays to them, averaged over
- * all heads, later queries counting more; the best go on, with the tail and the first 4 rows.
- * After layer l the share
+ * Inference", section 3; parameters as in the authors' code. After some layers, the rows before
+ * the tail (the context) are ranked by the attention that they get from the tail, averaged over all
+ * heads, later queries counting more; the best continue, with the tail and the first 4 rows. After
+ * layer l the share
  *
  *	ratio(l) = p + (1 - p) (cos(pi l / L) + 1) / 2
  *
  * of the present context stays, so that shares multiply. ratio(0) is 1: nothing is dropped after
  * the first layer.
  *
- * This is what happens while the prompt runs. The authors also compress while decoding. */
+ * This runs during prefill. The authors also compress while decoding. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* random.c - the baseline: rows by chance
+/* random.c - the baseline: random scores
  *
- * A row's score is a hash of seed, layer, KV head and position, in [0, 1). It does not depend
- * on which other rows there are, nor on their order: scoring, evicting half and scoring again
- * keeps the same rows as evicting to a quarter at once.
+ * A row's score is a hash of seed, layer, KV head and position, in [0, 1). It does not depend on
+ * the other rows, nor on their order: scoring, evicting half and scoring again keeps the same rows
+ * as evicting to a quarter at once.
  *
  * The hash is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast Splittable
  * Pseudorandom Number Generators"), applied once for each of the four. */

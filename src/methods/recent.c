@@ -3,11 +3,11 @@
  * Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks" (StreamingLLM),
  * section 3.2.
  *
- * Softmax has to put its weight somewhere; trained models put what they do not need on the
- * first tokens. Dropping those breaks the model at once, keeping four repairs it. score =
- * position, so the latest rows win; positions below sink are always kept.
+ * Softmax weights must add up to 1; trained models put unneeded weight on the first tokens.
+ * Dropping those breaks the model at once, keeping four repairs it. score = position, so the
+ * latest rows win; positions below sink are always kept.
  *
- * Limits: the middle of the text is gone, whatever it says. Positions are exact in f32 up to
+ * Limits: the middle of the text is dropped, whatever it says. Positions are exact in f32 up to
  * 2^24; beyond that neighbours tie.
  *
  * Ours differs from the authors' code in this: they cache keys before rotary embedding and

@@ -1,4 +1,4 @@
-/* reduce.c - one list for a KV head from those of its query heads */
+/* reduce.c - reduces the lists of query heads to one for their KV head */
 #include <string.h>
 
 #include "methods/methods.h"

@@ -1,18 +1,18 @@
-/* rotate.c - keys that move to other positions
+/* rotate.c - rotates keys to other positions
  *
  * A key is stored after rotary embedding: of its first W channels the pair (k[i], k[i + W/2]) has
  * been rotated by p * freq[i]. Rotations add up, so the same key at position q is the stored one
- * rotated by (q - p) * freq[i]; the key before rotary embedding need not be known. StreamingLLM
- * (Xiao et al. 2023, section 3.2) gets the same by keeping keys unrotated, and numbering them by
- * their place in the cache whenever they are read.
+ * rotated by (q - p) * freq[i]; the key before rotary embedding is not needed. StreamingLLM (Xiao
+ * et al. 2023, section 3.2) gets the same by keeping keys un-rotated, and numbering them by their
+ * place in the cache when they are read.
  *
- * Rows that stand side by side usually move by the same distance, so sines and cosines are kept
- * from one row to the next. What is lost is the rounding of the stored key and that of the result:
- * a key that moves many times is rounded as often.
+ * Adjacent rows usually move by the same distance, so sines and cosines are reused from one row to
+ * the next. The rounding of the stored key and that of the result are lost: a key that moves many
+ * times is rounded as often.
  *
- * A factor on the keys (YaRN) stays where it is. Limits: the frequencies must not depend on the
- * length of the text. Those of plain, linear, llama3 and yarn scaling do not; those of "dynamic"
- * scaling would. */
+ * A factor on the keys (YaRN) does not change. Limits: the frequencies must not depend on the
+ * length of the text. Those of plain, linear, llama3 and yarn scaling do not; those of
+ * "dynamic" scaling would. */
 #include <math.h>
 #include <stdlib.h>
 

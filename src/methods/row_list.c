@@ -1,35 +1,36 @@
-/* row_list.c - the rows of each KV head that somebody else has chosen, read from text
+/* row_list.c - parses a list of the rows of each KV head to keep, chosen by another program
  *
- * A line has a layer, a KV head and the positions of the rows that stay, ascending, with blanks
- * between: what kv-info --positions prints. A line without positions leaves the head empty. Each KV
- * head of each layer has one line, in any order; # begins a comment, empty lines say nothing. */
+ * A line has a layer, a KV head and the positions of the rows that stay, ascending, separated
+ * by blanks, as kv-info --positions prints them. A line without positions leaves the head
+ * empty. Each KV head of each layer has one line, in any order; # begins a comment, empty lines
+ * are ignored. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "methods/methods.h"
 
-enum { WORD_SHOWN = 40 };        /* bytes of a false word in a message */
+enum { WORD_SHOWN = 40 };        /* bytes of an invalid word in a message */
 
 struct row_list_line {
 	uint32_t layer, head;
-	size_t first;           /* of its positions in row_list.pos */
+	size_t first;           /* index of its first position in row_list.pos */
 	size_t n;
-	size_t number;          /* of the line in the text, from 1 */
+	size_t number;          /* number of the line in the text, from 1 */
 };
 
-/* Reading goes through the text once. */
+/* The state of parsing, one pass over the text. */
 struct parser {
-	const char *p, *end;    /* what is left of the line */
+	const char *p, *end;    /* rest of the line */
 	size_t number;
-	size_t lines, positions;        /* how many there is room for */
+	size_t lines, positions;        /* allocated */
 	char *why;
 	size_t size;
 };
 
 /* ---- reading ---- */
 
-/* To the next word of the line. 0: there is none. */
+/* Goes to the next word of the line. 0: there is none. */
 static int
 next_word(struct parser *in)
 {
@@ -58,7 +59,7 @@ take_number(struct parser *in, uint32_t *n)
 	return EVICT_EINPUT;
 }
 
-/* Room for one more of n members. */
+/* Makes room for one more of n members. */
 static int
 grow(void *array, size_t n, size_t *room, size_t size)
 {
@@ -94,7 +95,7 @@ take_positions(struct row_list *out, struct parser *in, struct row_list_line *li
 	return EVICT_OK;
 }
 
-/* A line that has a word. */
+/* Parses a line that has a word. */
 static int
 take_line(struct row_list *out, struct parser *in)
 {
@@ -128,7 +129,7 @@ by_head(const void *a, const void *b)
 	return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* Sorts the lines, and looks at them together. */
+/* Sorts the lines, and checks them together. */
 static int
 order_lines(struct row_list *out, char *why, size_t size)
 {
@@ -186,7 +187,7 @@ row_list_free(struct row_list *list)
 
 /* ---- choosing ---- */
 
-/* The line of a KV head, or NULL with why. */
+/* Returns the line of a KV head, or NULL with why. */
 static const struct row_list_line *
 line_of(const struct row_list *list, uint32_t layer, uint32_t head, char *why, size_t size)
 {
@@ -207,7 +208,7 @@ line_of(const struct row_list *list, uint32_t layer, uint32_t head, char *why, s
 	return NULL;
 }
 
-/* Lines about what the cache does not have. */
+/* Refuses lines for layers or KV heads that the cache does not have. */
 static int
 check_shape(const struct row_list *list, const struct evict_input *in, char *why, size_t size)
 {

@@ -1,14 +1,14 @@
 /* select.c - the k greatest of n scores, in linear time
  *
- * A radix search finds the k-th greatest score, 11 bits at a time: count how many scores
- * have each value of the upper 11 bits, see in which of the 2048 bins the k-th greatest
- * lies, look only into that bin for the next 11 bits, and again for the last 10. Three
- * passes over the scores, whatever they are; a fourth picks everything above the threshold,
- * and of those equal to it the first ones. So the answer is exact, ties go to the lower row,
- * and the row numbers come out ascending without a sort.
+ * A radix search finds the k-th greatest score, 11 bits at a time: count how many scores have each
+ * value of the upper 11 bits, find which of the 2048 bins holds the k-th greatest, look only into
+ * that bin for the next 11 bits, and again for the last 10. Three passes over the scores, whatever
+ * they are; a fourth picks everything above the threshold, and of those equal to it the first
+ * ones. So the answer is exact, ties go to the lower row, and the row numbers are ascending
+ * without a sort.
  *
- * Where all but a few are wanted, as after each token of an eviction while decoding, one pass finds
- * the lowest instead. */
+ * If all but a few are wanted, as in the eviction after each decoded token, one pass finds the
+ * lowest instead. */
 #include <string.h>
 
 #include "methods/methods.h"
@@ -26,7 +26,8 @@ ordered(float score)
 	return u & 0x80000000 ? ~u : u | 0x80000000;
 }
 
-/* The k-th greatest (k >= 1), mapped; *equal <- how many scores of that value belong to the k. */
+/* Returns the k-th greatest (k >= 1), mapped; *equal <- how many scores of that value are among
+ * the k. */
 static uint32_t
 threshold(const float *score, size_t n, size_t k, size_t *equal)
 {
@@ -55,7 +56,7 @@ threshold(const float *score, size_t n, size_t k, size_t *equal)
 
 /* ---- all but a few ---- */
 
-/* Rows that go, the lowest score first, of equal ones the later row */
+/* Rows to drop, the lowest score first, of equal ones the later row */
 struct lowest {
 	uint32_t score[FEW], row[FEW];
 	uint32_t n;

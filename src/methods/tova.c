@@ -1,38 +1,38 @@
-/* tova.c - what the last token does not look at is forgotten
+/* tova.c - TOVA: rows that the last token does not attend to are dropped
  *
  * Oren et al. 2024, "Transformers are Multi-State RNNs", section 3.2 (token omission via
  * attention).
  *
- * score = the softmax attention of the last query alone, over all rows that it sees, averaged
- * over all H query heads of the layer. Every KV head gets the same list: TOVA drops tokens from
- * a layer, not rows from heads. The current token competes like any other; keep_last protects
- * it, as kvpress does.
+ * score = the softmax attention of the last query alone, over all rows that it sees, averaged over
+ * all H query heads of the layer. Every KV head gets the same list: TOVA drops tokens from a
+ * layer, not rows from heads. The current token competes like any other; keep_last protects it, as
+ * kvpress does.
  *
- * Where heads were evicted each in its own way, a position may be left in some of them only.
- * Then the mean is over the query heads of the KV heads that still hold it: a head that has
- * lost a row says nothing about it. So the score of a position is the same in all heads that
- * have it, and with equal heads this is the paper's mean.
+ * If heads were evicted separately, a position may be left in some of them only. Then the mean is
+ * over the query heads of the KV heads that still have it: a head that has lost a row says nothing
+ * about it. So the score of a position is the same in all heads that have it, and with equal heads
+ * this is the paper's mean.
  *
- * Rows later than the query (tokens that came after the observation) were never seen by it.
- * They cannot be scored, and are always kept (+inf).
+ * Rows later than the query (tokens after the observation) were not seen by it. They cannot be
+ * scored, and are always kept (+inf).
  *
  * Limits: one query is one moment. The authors apply the rule again at every decoded token,
- * each time the cache is larger than its budget; one kv-score is one step of it. */
+ * each time the cache exceeds its budget; one kv-score is one step of it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "methods/scorers.h"
 
-/* Attention that a position received, over the KV heads that hold it. */
+/* The attention of a position, over the KV heads that have it. */
 struct tally {
 	uint32_t pos;
-	uint32_t heads;                 /* query heads that were added up */
+	uint32_t heads;                 /* number of query heads summed */
 	double sum;
 };
 
-/* out <- a[n] and one KV head's positions pos[m], merged; new ones start at zero. Returns how
- * many. out has room for n + m. */
+/* out <- a[n] and one KV head's positions pos[m], merged; new ones start at zero. Returns their
+ * number. out has room for n + m. */
 static size_t
 merge_positions(struct tally *out, const struct tally *a, size_t n, const uint32_t *pos, uint32_t m)
 {
@@ -49,7 +49,7 @@ merge_positions(struct tally *out, const struct tally *a, size_t n, const uint32
 	return count;
 }
 
-/* Adds the R lists of one KV head to the tallies of its positions, all of which are there. */
+/* Adds the R lists of one KV head to the tallies of its positions, all of which exist. */
 static void
 add_head(struct tally *t, const uint32_t *pos, uint32_t n, const float *mass, size_t stride,
     uint32_t R)
@@ -65,7 +65,7 @@ add_head(struct tally *t, const uint32_t *pos, uint32_t n, const float *mass, si
 	}
 }
 
-/* Does the row at this position stay whatever its score is? */
+/* Returns whether the row at this position stays whatever its score. */
 static int
 stays(uint32_t pos, uint32_t query, int keep_last)
 {
@@ -115,7 +115,7 @@ score_tova(const struct score_input *in, const struct score_options *opt, float 
 	return short_of_memory ? -1 : 0;
 }
 
-/* Where a position is left in some heads only, a device has no rule for its mean. */
+/* If a position is left in some heads only, the device has no rule for its mean. */
 int
 lists_tova(const struct score_input *in, const struct score_options *opt, struct list_rule *rule,
     uint32_t *scored)

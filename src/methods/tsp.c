@@ -1,16 +1,17 @@
 /* tsp.c - token-selective propagation: later layers run on the rows that one layer attends to
  *
  * Jo et al. 2025, "FastKV", section 4.2, equations 1 and 2. Layers up to the TSP layer run on the
- * whole prompt. There each row is scored by the attention that the last w queries pay to it, in
- * all heads together, and the best go on: later layers cost less, and the rows that are dropped
- * have already given what they had to the others.
+ * whole prompt. There each row is scored by the attention that it gets from the last w queries, in
+ * all heads together, and the best continue: later layers cost less, and the dropped rows have
+ * already passed their information to the others.
  *
  * score(row) = sum over query heads of pool(attention summed over the w queries). The w rows of
- * the window always go on; softmax runs over all rows, pooling over those before the window.
+ * the window always continue; softmax runs over all rows, pooling over those before the window.
  *
- * The paper says mean where we sum: the same order. It sums w + 1 queries in equation 1 and calls
- * the window w wide everywhere else; we use w. It does not say which pooling: the class in the
- * authors' code has average as its default, their evaluation script asks for the maximum. */
+ * The paper says mean where we sum: the same order. It sums w + 1 queries in equation 1 and
+ * calls the window w wide everywhere else; we use w. It does not say which pooling: the class
+ * in the authors' code has average as its default, their evaluation script asks for the
+ * maximum. */
 #include <stdlib.h>
 #include <string.h>
 
