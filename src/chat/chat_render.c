@@ -1,9 +1,8 @@
-/* chat_render.c - messages through a template
+/* chat_render.c - renders messages through a template
  *
- * Where a turn is open at one end, a guard, a letter with a mark of its own, is put to that end
- * of its contents before the template is rendered, and the text is cut at it. So the template
- * sees a whole conversation, and what it trims at the ends of contents is trimmed at the ends
- * of the whole, never at a cut. */
+ * If a turn is open at one end, a guard, a letter with a mark of its own, is added to that end
+ * of its contents before rendering, and the text is cut at it. So the template sees a whole
+ * conversation, and trims contents at the ends of the whole, never at a cut. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +39,7 @@ text_part(const json_t *part)
 	return type != NULL && strcmp(type, "text") == 0 && json_is_string(text) ? text : NULL;
 }
 
-/* The parts as one text, NULL without memory. */
+/* Returns the parts as one text, NULL without memory. */
 static json_t *
 join_parts(const json_t *parts)
 {
@@ -127,14 +126,14 @@ chat_messages(json_t *messages, char *err, size_t errlen)
 
 /* ---- guards ---- */
 
-/* The contents that have a guard at their beginning, and at their end; NULL: none has */
+/* The contents with a guard at their beginning, and at their end; NULL: none */
 struct guards {
 	const json_t *begins, *ends;
 };
 
-/* with: struct guards. Roles are the template's words, and the tokens that go by a name are what
- * they say; everything else of a message, and of what the user sets, is contents, keys and numbers
- * too. */
+/* with: struct guards. Roles are written by the template, and tokens that are variables are
+ * markup; everything else in a message, and in the user's variables, is contents, keys and
+ * numbers too. */
 static void
 set_marks(const void *with, const char *variable, const char *key, const json_t *value,
     unsigned char *mark, size_t n)
@@ -173,7 +172,7 @@ guard(json_t *message, const char *before, const char *after)
 	    guarded;
 }
 
-/* A copy of the messages, with guards; NULL without memory. */
+/* Returns a copy of the messages, with guards; NULL without memory. */
 static json_t *
 guarded_messages(const struct chat_request *q, struct guards *g)
 {
@@ -200,7 +199,7 @@ fail:
 	return NULL;
 }
 
-/* Cuts the text at the guards, which must be there once each. */
+/* Cuts the text at the guards, each of which must appear once. */
 static int
 cut(struct marked_text *t, const struct guards *g, char *err, size_t errlen)
 {
@@ -231,7 +230,7 @@ cut(struct marked_text *t, const struct guards *g, char *err, size_t errlen)
 
 /* ---- the whole ---- */
 
-/* The variables of the template; takes messages. NULL without memory. */
+/* Returns the variables of the template; steals messages. NULL without memory. */
 static json_t *
 make_variables(const struct chat *c, const struct chat_request *q, json_t *messages)
 {

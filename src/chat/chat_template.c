@@ -12,7 +12,7 @@
 
 #define FILE_MOST ((size_t)64 << 20)
 #define NAMES_MOST 40
-#define DEFAULT "default"               /* what transformers calls a template without a name */
+#define DEFAULT "default"               /* transformers' name for a template without one */
 #define ADDITIONAL "additional_chat_templates"
 
 #define TEMPLATE(name, tokens, text) { name, tokens, text },
@@ -52,7 +52,7 @@ chat_close(struct chat *c)
 
 /* ---- files ---- */
 
-/* The whole file; *text is NULL, and the result 0, where there is none. */
+/* *text <- the whole file; if it does not exist, NULL, and returns 0. */
 static int
 read_file(const char *path, char **text, size_t *len, char *err, size_t errlen)
 {
@@ -94,7 +94,7 @@ read_file(const char *path, char **text, size_t *len, char *err, size_t errlen)
 	return failed ? CHAT_EIO : 0;
 }
 
-/* jansson's words, but for those that name what only a program knows */
+/* jansson's message, except those that only programmers understand */
 static const char *
 words_of(const json_error_t *e)
 {
@@ -105,7 +105,7 @@ words_of(const json_error_t *e)
 	return e->text;
 }
 
-/* A JSON object; *o is NULL, and the result 0, where there is no such file. */
+/* *o <- a JSON object; if the file does not exist, NULL, and returns 0. */
 static int
 read_json(const char *path, json_t **o, char *err, size_t errlen)
 {
@@ -117,7 +117,7 @@ read_json(const char *path, json_t **o, char *err, size_t errlen)
 	*o = NULL;
 	if (rc != 0 || text == NULL)
 		return rc;
-	/* no number counts here, and one is as large as "no limit" is in Python */
+	/* numbers do not matter here, and one is as large as Python's "no limit" */
 	*o = json_loadb(text, len, JSON_DECODE_INT_AS_REAL, &e);
 	free(text);
 	if (!json_is_object(*o)) {
@@ -180,7 +180,7 @@ chat_is_token(const char *variable)
 
 /* ---- choosing ---- */
 
-/* What is being opened */
+/* The template to open */
 struct opening {
 	struct chat *chat;
 	const char *dir, *name;         /* NULL: no name was given */
@@ -208,7 +208,7 @@ take_file(struct opening *o, const char *path)
 	return rc;
 }
 
-/* chat_template of a file: a text, or a list of named ones. */
+/* Reads chat_template of a file: a text, or a list of named ones. */
 static int
 take_member(struct opening *o, const char *path, const json_t *config)
 {
@@ -231,7 +231,7 @@ take_member(struct opening *o, const char *path, const json_t *config)
 	return 0;
 }
 
-/* The file of the folder that has the template and nothing else, for free(). NULL without
+/* Returns the file of the folder that contains only a template, for free(). NULL without
  * memory. */
 static char *
 template_path(const char *dir, const char *name)
@@ -243,8 +243,7 @@ template_path(const char *dir, const char *name)
 	return asprintf(&path, "%s/" ADDITIONAL "/%s.jinja", dir, name) < 0 ? NULL : path;
 }
 
-/* One of the folder, of the name where one is given. chat->template stays NULL where there is
- * none. */
+/* Opens a template of the folder, by name if given. chat->template stays NULL if there is none. */
 static int
 take_from_folder(struct opening *o)
 {
@@ -300,7 +299,7 @@ add_name(json_t *names, const char *name, size_t n)
 		json_array_append_new(names, json_stringn(name, n));
 }
 
-/* Those of chat_template in a file */
+/* Adds the names in chat_template of a file. */
 static void
 add_members(json_t *names, const char *dir, const char *file)
 {
@@ -354,7 +353,7 @@ chat_folder_names(const char *dir, json_t *names)
 	add_members(names, dir, "chat_template.json");
 }
 
-/* out <- "llama3, chatml". Those of the folder, or those that are built in. */
+/* out <- "llama3, chatml", the folder's templates or the built-in ones. */
 static void
 list_names(char *out, size_t n, const json_t *names)
 {
@@ -370,7 +369,7 @@ list_names(char *out, size_t n, const json_t *names)
 	}
 }
 
-/* Says which templates there are, and how one is chosen. */
+/* Writes the message that lists the templates, and how to choose one. */
 static void
 no_template(struct opening *o)
 {

@@ -42,7 +42,7 @@ find_test(struct run *r, const char *name)
 	run_fail(r, CHAT_EUNSUPPORTED, "test \"%s\" is not supported", name);
 }
 
-/* Those that look at the value alone */
+/* The tests that depend on the value alone */
 static int
 test_kind(enum test_kind kind, struct value v)
 {
@@ -161,7 +161,7 @@ m_split(struct run *r, const struct callable *c, struct args *a)
 	    most != NULL ? want_int(r, *most, "split()") : -1);
 }
 
-/* Does a text begin or end with one of a list, or a text? */
+/* Returns whether a text begins or ends with a text, or with one of a list. */
 static struct value
 has_end(struct run *r, const struct callable *c, struct args *a, int at_end)
 {
@@ -441,7 +441,7 @@ same_marks(struct run *r, size_t n, unsigned char mark)
 	return all;
 }
 
-/* In the C locale, whatever the user's is: no program here calls setlocale(). */
+/* In the C locale, whatever the user's: no program here calls setlocale(). */
 static struct value
 g_strftime_now(struct run *r, const struct callable *c, struct args *a)
 {
@@ -465,7 +465,7 @@ g_strftime_now(struct run *r, const struct callable *c, struct args *a)
 	t.tm_mday = atoi(date + 8);
 	t.tm_hour = 12;
 	t.tm_isdst = 0;
-	(void)timegm(&t);                       /* the day of the week and of the year */
+	(void)timegm(&t);                       /* sets day of the week and of the year */
 	i = strftime(out, sizeof(out), format, &t);
 	if (i == 0 && format[0] != '\0')
 		run_fail(r, CHAT_EUNSUPPORTED, "strftime_now(): the format is too long");

@@ -1,5 +1,4 @@
-/* jinja_compare.c - how values of templates compare: equal, in order, one in another, as in
- * Python */
+/* jinja_compare.c - compares values of templates as Python does: equality, order, membership */
 #include <string.h>
 
 #include "chat/jinja_run.h"

@@ -1,4 +1,4 @@
-/* jinja_execute.c - carries out the statements of a template; reading and rendering as a whole */
+/* jinja_execute.c - executes the statements of a template; reading and rendering as a whole */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 
 /* ---- statements ---- */
 
-/* A frame inside `up`, which becomes the innermost one. It is in the arena, as every frame is: a
- * macro that is made in it keeps it, and a namespace may carry the macro out. */
+/* Enters a frame inside `up`, which becomes the innermost one. It is in the arena, as every
+ * frame is: a macro defined in it keeps it, and a namespace may carry the macro out. */
 static void
 push_frame(struct render *x, struct frame *up)
 {
@@ -49,7 +49,7 @@ assign(struct render *x, const struct node *target, struct value v)
 	dict_set(&x->run, to.u.dict, value_word(&x->run, target->name).u.text, v);
 }
 
-/* One target, or several for the elements of a value */
+/* Assigns to one target, or to several the elements of a value. */
 static void
 assign_all(struct render *x, const struct node *targets, struct value v)
 {
@@ -70,7 +70,7 @@ assign_all(struct render *x, const struct node *targets, struct value v)
 		assign(x, t, parts->at[n++]);
 }
 
-/* The elements of a for, without those that its condition leaves out */
+/* Returns the elements of a for for which its condition holds. */
 static const struct list *
 loop_elements(struct render *x, const struct node *n)
 {
@@ -112,7 +112,7 @@ run_loop(struct render *x, const struct node *n)
 	return all->n == 0 ? execute(x, n->c) : ENDS;
 }
 
-/* What the body prints, as a text */
+/* Returns the text that the body prints. */
 static struct value
 capture(struct render *x, const struct node *body, enum ends *how)
 {
@@ -124,8 +124,8 @@ capture(struct render *x, const struct node *body, enum ends *how)
 	return sink_value(&x->run, &s);
 }
 
-/* {% set x %}..{% endset %}, {% filter f %}..{% endfilter %}: what the body prints goes through
- * filters, whose innermost operand is N_PRINTED. */
+/* {% set x %}..{% endset %}, {% filter f %}..{% endfilter %}: applies filters, whose innermost
+ * operand is N_PRINTED, to the text that the body prints. */
 static enum ends
 filtered(struct render *x, const struct node *n)
 {
@@ -242,7 +242,7 @@ struct jinja {
 	struct node *body;
 };
 
-/* Apart from jinja_read(): what is alive around setjmp() is not changed behind it. */
+/* A function apart from jinja_read(), so that no variable changes after setjmp() in its frame. */
 static int
 read_into(struct jinja *t, const char *text, size_t len)
 {
@@ -298,7 +298,7 @@ jinja_free(struct jinja *t)
 	free(t);
 }
 
-/* The bytes of all texts in a value */
+/* Returns the bytes of all texts in a value. */
 static size_t
 size_of(const json_t *v)
 {
@@ -371,8 +371,8 @@ jinja_render(const struct jinja *t, const struct jinja_context *context, struct 
 }
 
 #ifdef FUZZ
-/* make fuzz-chat: a template, and behind its last zero byte the contents of a message. What is
- * rendered is UTF-8; what is not says why. */
+/* make fuzz-chat: a template, and after its last zero byte the contents of a message. The
+ * rendered text is UTF-8; a failure has a message. */
 int LLVMFuzzerTestOneInput(const unsigned char *, size_t);
 
 static void

@@ -118,7 +118,7 @@ f_tojson(struct run *r, struct value v, struct args *a)
 	struct value *indent = arg(a, 1, "indent");
 	struct sink s = { .n = 0 };
 
-	/* what transformers has as the first argument, and always is here */
+	/* transformers has it as the first argument, with this value */
 	if (arg(a, 0, "ensure_ascii") != NULL && truth(*arg(a, 0, "ensure_ascii")))
 		run_fail(r, CHAT_EUNSUPPORTED, "tojson with ensure_ascii is not supported");
 	put_json(r, &s, v, indent == NULL || indent->kind == V_NONE ? -1 :
@@ -266,7 +266,7 @@ struct sorted {
 	struct value by, value;
 };
 
-/* Merges at[0..n) and at[n..all), which are sorted, into `to`; equal ones stay in their order. */
+/* to <- the merge of at[0..n) and at[n..all), which are sorted; stable. */
 static void
 merge(struct run *r, const struct sorted *at, size_t n, size_t all, struct sorted *to)
 {
@@ -279,7 +279,8 @@ merge(struct run *r, const struct sorted *at, size_t n, size_t all, struct sorte
 			*to++ = at[k++];
 }
 
-/* By merging runs of 1, 2, 4 and so on; room: as many. Returns which of the two has the result. */
+/* Sorts by merging runs of 1, 2, 4 and so on; room: as many. Returns the one of the two that
+ * has the result. */
 static const struct sorted *
 sort(struct run *r, struct sorted *at, struct sorted *room, size_t n)
 {
@@ -297,7 +298,7 @@ sort(struct run *r, struct sorted *at, struct sorted *room, size_t n)
 	return from;
 }
 
-/* l <- its elements, sorted by what `by` says of them */
+/* l <- its elements, sorted by the key that `by` gives */
 static void
 sort_list(struct run *r, struct list *l, struct value (*by)(struct run *, struct value))
 {
@@ -318,7 +319,7 @@ by_key(struct run *r, struct value pair)
 	return text_case(r, pair.u.list->at[0].u.text, CASE_LOWER);
 }
 
-/* Sorted by key; without upper and lower case, as Jinja does it. */
+/* Sorts by key; ignores case, as Jinja does. */
 static struct value
 f_dictsort(struct run *r, struct value v, struct args *a)
 {
@@ -337,7 +338,7 @@ by_itself(struct run *r, struct value v)
 	return v;
 }
 
-/* Of numbers */
+/* Sorts numbers. */
 static struct value
 f_sort(struct run *r, struct value v, struct args *a)
 {
@@ -347,8 +348,8 @@ f_sort(struct run *r, struct value v, struct args *a)
 	return all;
 }
 
-/* "a.b" of a value, as map and selectattr take attributes; what is not there is `otherwise`, where
- * that is not NULL. */
+/* Returns the attribute "a.b" of a value, as for map and selectattr; `otherwise`, if not NULL,
+ * for a missing one. */
 static struct value
 attribute_path(struct run *r, struct value v, const struct text *path,
     const struct value *otherwise)
@@ -388,7 +389,7 @@ f_join(struct run *r, struct value v, struct args *a)
 	return sink_value(r, &s);
 }
 
-/* The arguments behind the first n, for a filter or a test that is called by name. */
+/* out <- the arguments after the first n, for a filter or a test that is called by name. */
 static void
 rest(struct args *a, unsigned n, struct args *out)
 {
@@ -427,7 +428,8 @@ f_map(struct run *r, struct value v, struct args *a)
 	return all;
 }
 
-/* Those of which the test says `wanted`; of an attribute when there is one. */
+/* Returns the elements for which the test gives `wanted`; the test of an attribute if there is
+ * one. */
 static struct value
 choose(struct run *r, struct value v, struct args *a, int by_attribute, int wanted)
 {

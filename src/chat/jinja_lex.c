@@ -1,8 +1,8 @@
 /* jinja_lex.c - cuts a template into text and tokens
  *
- * White space around tags is that of trim_blocks and lstrip_blocks: the newline behind a {% %} or
- * {# #} is not printed, nor are the blanks between the beginning of a line and one; with - on its
- * side all white space goes, with + none. */
+ * White space around tags follows trim_blocks and lstrip_blocks: the newline after {% %} or {#
+ * #} is not printed, nor are blanks between the beginning of a line and such a tag; a - on its
+ * side removes all white space, a + none. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ count_lines(struct lexer *l, const char *from, const char *to)
 
 /* ---- inside a tag ---- */
 
-/* The character that \c stands for in a string; -1: the backslash stays. */
+/* Returns the character that \c stands for in a string; -1: the backslash stays. */
 static int
 escaped(char c)
 {
@@ -85,7 +85,7 @@ escaped(char c)
 	return p == NULL ? -1 : (unsigned char)to[p - from];
 }
 
-/* n hexadecimal digits at p as UTF-8 */
+/* Writes n hexadecimal digits at p as UTF-8. */
 static size_t
 code_point(struct lexer *l, const char *p, unsigned digits, char *out)
 {
@@ -238,8 +238,8 @@ lex_token(struct lexer *l)
 	}
 }
 
-/* Behind "{%" or "{{", to the end of the tag. Returns whether it ends with "-": text behind it
- * begins with its first visible character; 2 for "+". */
+/* Reads from after "{%" or "{{" to the end of the tag. Returns 1 if it ends with "-", so that
+ * the text after it begins with its first visible character; 2 for "+"; else 0. */
 static int
 lex_tag(struct lexer *l, enum token_kind ends, const char *end)
 {
@@ -281,8 +281,8 @@ lex_comment(struct lexer *l)
 	return p > from && p[-1] == '-' ? 1 : p > from && p[-1] == '+' ? 2 : 0;
 }
 
-/* The place behind {% raw %}, which l->at is before, or NULL when it is another tag; with -1 in
- * *sign for "-%}". */
+/* Returns the place after the tag {% word %}, p after its "{%", or NULL for another tag; *sign <-
+ * as lex_tag() returns. */
 static const char *
 raw_tag(const char *p, const char *end, const char *word, int *sign)
 {
@@ -301,8 +301,8 @@ raw_tag(const char *p, const char *end, const char *word, int *sign)
 	return end - p >= 2 && memcmp(p, "%}", 2) == 0 ? p + 2 : NULL;
 }
 
-/* {% raw %} ... {% endraw %}, l->at behind the first "{%". Returns as lex_tag(), or -1: it is
- * another tag. */
+/* Reads {% raw %} ... {% endraw %}, with l->at after the first "{%". Returns as lex_tag(), or
+ * -1 for another tag. */
 static int
 lex_raw(struct lexer *l)
 {
@@ -326,8 +326,8 @@ lex_raw(struct lexer *l)
 	return last;
 }
 
-/* The text before the tag at `tag`, without the white space that the tag takes away; from: its
- * beginning, which is the beginning of a line when at_line is set. */
+/* Adds the text before the tag at `tag`, without the white space that the tag removes; from:
+ * its beginning, which is the beginning of a line if at_line is set. */
 static size_t
 text_before(const char *from, const char *tag, int at_line)
 {
@@ -357,7 +357,7 @@ next_tag(const struct lexer *l)
 	return l->end;
 }
 
-/* One stretch of text and the tag behind it. */
+/* Reads one stretch of text and the tag after it. */
 static void
 lex_stretch(struct lexer *l, int *at_line)
 {
@@ -406,7 +406,7 @@ lex(struct run *r, const char *text, size_t len)
 	size_t i, n = 0;
 	int at_line = 1;
 
-	/* newlines are "\n", and one at the end is not a part of the template */
+	/* newlines are "\n", and one at the end is not part of the template */
 	for (i = 0; i < len; i++)
 		if (text[i] != '\r')
 			p[n++] = text[i];

@@ -1,7 +1,7 @@
 /* jinja_parse.c - the expressions of a template
  *
  * Precedence, from the loosest: x if y else z; or; and; not; comparisons; + -; ~; * / // %; **;
- * unary -; and then what stands behind an operand: .name, [item], (arguments), |filter, is test. */
+ * unary -; postfix: .name, [item], (arguments), |filter, is test. */
 #include <string.h>
 
 #include "chat/jinja_run.h"
@@ -135,7 +135,7 @@ parse_name(struct parser *p)
 	return n;
 }
 
-/* The elements up to the closing operator, which is passed over. */
+/* Parses the elements and the closing operator. */
 static struct node *
 parse_elements(struct parser *p, const char *close)
 {
@@ -216,7 +216,7 @@ parse_primary(struct parser *p)
 	}
 }
 
-/* ---- what stands behind an operand ---- */
+/* ---- postfix ---- */
 
 void
 parse_arguments(struct parser *p, struct node *call)
@@ -240,7 +240,7 @@ parse_arguments(struct parser *p, struct node *call)
 	}
 }
 
-/* Behind "[". */
+/* Parses after "[". */
 static struct node *
 parse_item(struct parser *p, struct node *of)
 {
@@ -309,7 +309,7 @@ parse_filter(struct parser *p, struct node *of)
 	return n;
 }
 
-/* May the next token begin the argument of a test that has no brackets? */
+/* Returns whether the next token can begin the argument of a test without brackets. */
 static int
 begins_argument(const struct parser *p)
 {
@@ -325,7 +325,7 @@ begins_argument(const struct parser *p)
 	}
 }
 
-/* Behind "is". */
+/* Parses after "is". */
 static struct node *
 parse_test(struct parser *p, struct node *of)
 {
@@ -362,7 +362,7 @@ parse_filters(struct parser *p, struct node *of)
 
 /* ---- operators ---- */
 
-/* filters: those behind "-x" belong to the whole. */
+/* filters: those after "-x" apply to the whole. */
 static struct node *
 parse_unary(struct parser *p, int filters)
 {
@@ -388,7 +388,7 @@ struct level {
 	enum operator means[4];
 };
 
-/* By the tightness of their binding */
+/* From the loosest to the tightest */
 static const struct level levels[] = {
 	{ { "+", "-" }, { O_ADD, O_SUBTRACT } },
 	{ { "~" }, { O_JOIN } },
@@ -421,7 +421,7 @@ parse_level(struct parser *p, size_t level)
 	}
 }
 
-/* Passes over a comparison and says which. */
+/* Skips a comparison operator and returns it in *op. */
 static int
 comparison(struct parser *p, enum operator *op)
 {

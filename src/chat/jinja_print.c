@@ -60,7 +60,7 @@ put_word(struct run *r, struct sink *s, const char *word)
 	sink_bytes(r, s, word, strlen(word));
 }
 
-/* The shortest decimal that is the same number, as Python prints it */
+/* Prints the shortest decimal that reads back as the same number, as Python does. */
 static void
 put_real(struct run *r, struct sink *s, double x)
 {
@@ -97,7 +97,7 @@ put_int(struct run *r, struct sink *s, int64_t i)
 
 /* ---- JSON and Python ---- */
 
-/* One byte of a text with its mark, which escapes inherit */
+/* Writes one byte of a text; its escape inherits its mark. */
 static void
 put_marked(struct run *r, struct sink *s, const char *at, size_t n, const struct text *of, size_t i)
 {
@@ -160,12 +160,12 @@ put_repr_text(struct run *r, struct sink *s, const struct text *t)
 	sink_bytes(r, s, &quote, 1);
 }
 
-/* How JSON and Python's repr() write values. */
+/* The notation of values in JSON and in Python's repr(). */
 struct notation {
 	const char *none, *truth[2];    /* truth: false, true */
 	void (*put_text)(struct run *, struct sink *, const struct text *);
-	int undefined;          /* 1: an undefined value is written as nothing; 0: refused */
-	int code;               /* the failure of a value that has no notation, and its text */
+	int undefined;          /* 1: prints an undefined value as nothing; 0: refuses it */
+	int code;               /* error code and message for a value without notation */
 	const char *refused;
 };
 
@@ -213,7 +213,7 @@ put_elements(struct run *r, struct sink *s, struct value v, const struct notatio
 	put_word(r, s, v.kind == V_LIST ? "]" : "}");
 }
 
-/* The bytes from `from` on are those of v, a number or a word, and get its mark. */
+/* Sets the mark of the bytes from `from` on to that of v, a number or a word. */
 static void
 mark_from(struct sink *s, size_t from, struct value v)
 {
@@ -221,7 +221,7 @@ mark_from(struct sink *s, size_t from, struct value v)
 		memset(s->mark + from, v.mark, s->n - from);
 }
 
-/* indent: blanks of each level, each element in a line of its own; -1: all in one line. */
+/* indent: blanks for each level, with each element on its own line; -1: on one line. */
 static void
 put_value(struct run *r, struct sink *s, struct value v, const struct notation *f, int indent,
     int level)

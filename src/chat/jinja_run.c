@@ -1,4 +1,4 @@
-/* jinja_run.c - memory of a template and of a rendering, and how both fail */
+/* jinja_run.c - memory of a template and of a rendering, and failure of both */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,8 @@
 #ifndef FUZZ
 #define BLOCK 65536
 #else
-#define BLOCK 0                 /* a block for each, so that AddressSanitizer sees its end */
+/* one block for each allocation, so that AddressSanitizer sees its end */
+#define BLOCK 0
 #endif
 
 struct arena_block {
@@ -34,8 +35,9 @@ run_fail(struct run *r, int code, const char *fmt, ...)
 	longjmp(r->out, 1);
 }
 
-/* A block with room for n bytes. One that is as large as that goes behind the first one, whose rest
- * is still used: what blocks hold is never more than 4/3 of what was asked for, and one block. */
+/* Adds a block with room for n bytes. A block of just this size is inserted second, so that the
+ * rest of the first one is still used: blocks hold at most 4/3 of what was requested, and one
+ * block. */
 static struct arena_block *
 add_block(struct run *r, size_t n)
 {

@@ -15,7 +15,7 @@ end_tag(struct parser *p)
 	p->run->line = p->t->line;
 }
 
-/* Statements up to {% until[i] .. %}, behind which it stops; the name of that one. */
+/* Parses statements up to {% until[i] .. %}, and stops after that name, which it returns. */
 static struct node *
 parse_until(struct parser *p, const char *const *until, const char **which)
 {
@@ -48,7 +48,7 @@ parse_if(struct parser *p)
 	return first;
 }
 
-/* Names between commas; a.b is an attribute of a namespace. */
+/* Parses names separated by commas; a.b is an attribute of a namespace. */
 static struct node *
 parse_targets(struct parser *p)
 {
@@ -82,7 +82,7 @@ parse_for(struct parser *p)
 	n->list = parse_targets(p);
 	if (!skip_name(p, "in"))
 		unexpected(p, "in");
-	/* an "if" behind it is the condition of the loop, not of the expression */
+	/* an "if" after it is the condition of the loop, not of the expression */
 	n->a = parse_or(p);
 	if (at_op(p, ",")) {
 		all = new_node(p, N_LIST);
@@ -175,7 +175,7 @@ parse_filter_block(struct parser *p)
 	return n;
 }
 
-/* Marks of what an assistant has said, for training: only what is inside counts here. */
+/* {% generation %} marks an assistant's text for training: only its body matters here. */
 static struct node *
 parse_generation(struct parser *p)
 {
@@ -227,7 +227,7 @@ is_one_of(const struct parser *p, const char *const *names)
 	return 0;
 }
 
-/* Up to the end, or {% and one of the names, before which it stops. */
+/* Parses up to the end, or {% and one of the names, before which it stops. */
 static struct node *
 parse_body(struct parser *p, const char *const *until)
 {

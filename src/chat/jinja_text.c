@@ -1,10 +1,9 @@
-/* jinja_text.c - what filters and methods do with texts: strip, replace, split, case, as Python's
- * str has it */
+/* jinja_text.c - texts in filters and methods: strip, replace, split, case, as Python's str */
 #include <string.h>
 
 #include "chat/jinja_run.h"
 
-/* The code point at p, of well-formed UTF-8, and its bytes */
+/* Returns the code point at p, well-formed UTF-8, and its length. */
 static uint32_t
 get_code_point(const char *at, size_t *used)
 {
@@ -32,7 +31,7 @@ is_space(uint32_t c)
 	    c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* Is the character c[n] to be stripped: white space, or one of a text? */
+/* Returns whether the character c[n] is stripped: white space, or in a text. */
 static int
 is_stripped(struct run *r, const char *c, size_t n, const struct text *of)
 {

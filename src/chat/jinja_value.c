@@ -1,4 +1,4 @@
-/* jinja_value.c - values of templates: what they are, and their parts, as in Python */
+/* jinja_value.c - makes values of templates, and takes their parts, as in Python */
 #include <string.h>
 
 #include "chat/jinja_run.h"
@@ -93,7 +93,7 @@ dict_get(struct run *r, const struct dict *d, const char *key, size_t n)
 	return i < d->n ? &d->at[i] : NULL;
 }
 
-/* A key that is not there */
+/* Adds a key that is not in the mapping. */
 static void
 dict_add(struct run *r, struct dict *d, const struct text *key, struct value v)
 {
@@ -126,9 +126,9 @@ dict_set(struct run *r, struct dict *d, const struct text *key, struct value v)
 		dict_add(r, d, key, v);
 }
 
-/* ---- of JSON ---- */
+/* ---- from JSON ---- */
 
-/* at: the text of j, or, where that is not one, the key in front of it */
+/* at: the text of j, or, if j is not a text, the key before it */
 static struct value
 marked(struct run *r, const struct origin *o, const json_t *j, const char *at, size_t n)
 {
@@ -148,7 +148,7 @@ dict_of_json(struct run *r, json_t *object, const struct origin *o)
 	const char *member;
 	json_t *one;
 
-	/* no key is there twice: jansson has looked */
+	/* keys are unique: jansson has checked */
 	json_object_foreach(object, member, one) {
 		const struct origin inside = { o->context, o->variable, member };
 		const struct text *key = marked(r, &inside, NULL, member, strlen(member)).u.text;
@@ -310,7 +310,7 @@ elements(struct run *r, struct value v, const char *what)
 		}
 		break;
 	default:
-		/* Jinja's filters are lazy: some of them may take what is never gone through */
+		/* Jinja's filters are lazy: some accept values that are never iterated */
 		run_fail(r, CHAT_EUNSUPPORTED, "%s cannot go through %s", what, kind_name(v));
 	}
 	return all.u.list;
@@ -348,7 +348,7 @@ text_part(struct run *r, const struct text *t, size_t from, size_t to)
 	return value_text(r, t->at + from, t->mark != NULL ? t->mark + from : NULL, to - from);
 }
 
-/* A bound of a slice of n elements, as Python has it */
+/* Returns a bound of a slice of n elements, as in Python. */
 static int64_t
 bound(struct run *r, const struct value *v, int64_t n, int64_t otherwise, int backwards)
 {
@@ -414,7 +414,7 @@ element(struct run *r, struct value v, int64_t i)
 	return text_part(r, v.u.text, at, character_at(r, v.u.text, (size_t)i + 1));
 }
 
-/* A property of loop, or V_UNDEFINED. */
+/* Returns a property of loop, or V_UNDEFINED. */
 static struct value
 loop_property(const struct loop *l, const char *name)
 {

@@ -1,7 +1,7 @@
 /* added.c - finds added tokens in text
  *
  * The tokens are sorted by their bytes. At each place of the text that starts like one of them,
- * the range of candidates is narrowed byte by byte; the last one met whole on the way is the
+ * the range of candidates is narrowed byte by byte; the last complete one on the way is the
  * longest. */
 #include <stdlib.h>
 #include <string.h>
@@ -75,8 +75,8 @@ added_free(struct added *a)
 	memset(a, 0, sizeof(*a));
 }
 
-/* First token in [low, high) whose byte at depth is `byte` or greater. All of them agree before
- * depth; one that ends there comes first. */
+/* Returns the first token in [low, high) whose byte at depth is `byte` or greater. All of them
+ * agree before depth; one that ends there comes first. */
 static size_t
 lower_bound(const struct added *a, size_t low, size_t high, size_t depth, unsigned byte)
 {
@@ -94,7 +94,7 @@ lower_bound(const struct added *a, size_t low, size_t high, size_t depth, unsign
 	return low;
 }
 
-/* The longest token that text[len] starts with, or NULL. */
+/* Returns the longest token that text[len] starts with, or NULL. */
 static const struct added_token *
 longest(const struct added *a, const char *text, size_t len)
 {
@@ -121,7 +121,7 @@ stands_alone(const char *text, size_t len, size_t start, size_t end)
 	    (end == len || !unicode_is_word(utf8_get(text + end, &used)));
 }
 
-/* Widens the hit over the white space beside it, on the left no further than `done`. */
+/* Extends the hit over adjacent white space, on the left no further than `done`. */
 static void
 swallow(const char *text, size_t len, size_t done, unsigned flags, struct added_hit *hit)
 {
@@ -134,7 +134,7 @@ swallow(const char *text, size_t len, size_t done, unsigned flags, struct added_
 		if (hit->start < done)
 			hit->start = done;
 	}
-	/* between here and the end of the hit before is white space that this one has swallowed */
+	/* the white space between here and the end of the previous hit belongs to that one */
 	if ((flags & TOKEN_RSTRIP) && hit->end < done)
 		hit->end = done;
 	if (flags & TOKEN_RSTRIP)
@@ -154,7 +154,7 @@ is_blank(const struct added_token *t)
 	return 1;
 }
 
-/* longest(), of which no byte is contents */
+/* As longest(), but with no byte of contents. */
 static const struct added_token *
 longest_markup(const struct added *a, const char *text, const unsigned char *mark, size_t len)
 {
@@ -192,7 +192,7 @@ added_next(const struct added *a, const char *text, const unsigned char *mark, s
 			swallow(text, len, done, t->flags, hit);
 			return 1;
 		}
-		i = hit->end - 1;       /* passed over, but its text is not searched again */
+		i = hit->end - 1;       /* ignored, but its text is not searched again */
 	}
 	hit->resume = len;
 	return 0;

@@ -1,13 +1,12 @@
 /* bpe.c - byte pair encoding of one word
  *
- * The symbols of the word are a doubly linked list in an array. A heap holds the pairs that have
- * a merge, lowest rank first, then leftmost. A merge makes at most two new pairs; pairs it
- * destroys stay in the heap and are recognised when they surface. So a word of n bytes costs n
- * log n.
+ * The symbols of the word are a doubly linked list in an array. A heap holds the pairs that have a
+ * merge, lowest rank first, then leftmost. A merge makes at most two new pairs; pairs it destroys
+ * stay in the heap and are recognised when they are popped. So a word of n bytes costs n log n.
  *
- * A candidate that surfaces is taken when its pair *now* merges into the token it was queued for.
- * Where two different pairs give the same token this is not the same as "when the pair is still
- * there": Hugging Face does it this way. */
+ * A popped candidate is used if its pair *now* merges into the token it was queued for. If two
+ * different pairs give the same token this differs from "if the pair is still there": Hugging
+ * Face does it this way. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +20,7 @@ struct symbol {
 
 struct candidate {
 	uint64_t key;           /* rank << 32 | place of the left symbol */
-	uint32_t id;            /* what the pair becomes */
+	uint32_t id;            /* the merged token */
 };
 
 int
@@ -55,7 +54,7 @@ bpe_free(struct bpe *b)
 	memset(b, 0, sizeof(*b));
 }
 
-/* The slot that holds this pair, or the free one where it belongs. */
+/* Returns the slot with this pair, or the free one for it. */
 static uint32_t *
 probe(const struct bpe *b, uint32_t left, uint32_t right)
 {
@@ -147,7 +146,7 @@ consider(const struct bpe *b, struct bpe_work *w, uint32_t place)
 	return push(w, (uint64_t)(slot - 1) << 32 | place, b->merge[slot - 1].id);
 }
 
-/* Carries out the candidate, unless it is outdated, and queues the pairs that come of it. */
+/* Applies the candidate, unless it is outdated, and queues the new pairs. */
 static int
 take(const struct bpe *b, struct bpe_work *w, struct candidate c, uint32_t symbols)
 {
@@ -182,8 +181,8 @@ add(struct bpe_work *w, uint32_t *n, uint32_t id)
 	(*n)++;
 }
 
-/* A character that has no token. Like Hugging Face's, an unknown token waits in *unknown for the
- * next character that has one, also when bytes come before that. */
+/* Handles a character without a token. As in Hugging Face's code, an unknown token waits in
+ * *unknown for the next character that has one, also if bytes come before that. */
 static int
 add_missing(const struct bpe *b, struct bpe_work *w, uint32_t *n, const char *c, size_t len,
     uint32_t *unknown, size_t *lost)
@@ -209,7 +208,7 @@ add_missing(const struct bpe *b, struct bpe_work *w, uint32_t *n, const char *c,
 	return 0;
 }
 
-/* The symbols of the word; room for two of each byte. */
+/* Sets the symbols of the word; room for two of each byte. */
 static int
 spread(const struct bpe *b, const struct vocab *v, struct bpe_work *w, const char *word,
     size_t len, uint32_t *n, size_t *lost)
@@ -234,7 +233,7 @@ spread(const struct bpe *b, const struct vocab *v, struct bpe_work *w, const cha
 			add(w, n, id);
 			continue;
 		}
-		/* what a byte is spelled with is a character, which may have bytes of its own */
+		/* a byte is spelled as a character, which may itself fall back to bytes */
 		rc = b->characters ?
 		    add_missing(b, w, n, word + i, used, &unknown, lost) :
 		    add_missing(b, w, n, spelled, vocab_unspell(word + i, 1, spelled), &unknown,

@@ -1,4 +1,4 @@
-/* decoder.c - the steps of a decoder on one token */
+/* decoder.c - applies the steps of a decoder to one token */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ decoder_add(struct decoder *d, enum decode_kind kind, char *from, char *to)
 	return s;
 }
 
-/* Replaces from by to in *text, of *len bytes; there are at most `most` then. */
+/* Replaces from by to in *text, of *len bytes, which grows to at most `most`. */
 static int
 replace(char **text, size_t *len, size_t most, const char *from, const char *to)
 {
@@ -73,11 +73,11 @@ hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Returns 1 when the token was one of a byte, and is that byte now. */
+/* Returns 1 if the token stands for a byte, and replaces it by that byte. */
 static int
 one_byte(char *text, size_t *len)
 {
-	/* Rust's from_str_radix takes a sign, too */
+	/* Rust's from_str_radix accepts a sign, too */
 	int high = *len == 6 ? text[3] == '+' ? 0 : hex(text[3]) : -1;
 
 	if (high < 0 || memcmp(text, "<0x", 3) != 0 || text[5] != '>' || hex(text[4]) < 0)
@@ -110,7 +110,7 @@ byte_level(char **text, size_t *len)
 		return TOKENIZER_ENOMEM;
 	n = vocab_spell(*text, *len, p);
 	if (n == SIZE_MAX) {
-		free(p);        /* not spelled so: it stands for itself */
+		free(p);        /* not in the alphabet: it stands for itself */
 		return 0;
 	}
 	free(*text);

@@ -11,12 +11,12 @@
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 
-/* For expressions that repeat groups; what the usual ones need fits into the 32 KiB that PCRE2
- * takes from the machine's stack. Only address space until it is used. */
+/* For expressions that repeat groups; the usual ones need no more than the 32 KiB that PCRE2
+ * has on the machine's stack. Only address space until it is used. */
 #define JIT_STACK_MOST ((size_t)64 << 20)
 
-/* Steps that matching may take: so many for each byte of what is matched, and, for a short text,
- * once so many besides. Expressions of models take up to 30 for a byte. */
+/* Steps of matching: STEPS for each matched byte, and STEPS_BESIDE once, for short texts.
+ * Expressions of models need up to 30 for a byte. */
 #define STEPS 256
 #define STEPS_BESIDE 4000000
 
@@ -89,7 +89,7 @@ expr_free(void *code)
 	pcre2_code_free(code);
 }
 
-/* PCRE2 calls it before each item of the expression. What it has looked at since the last call lies
+/* PCRE2 calls it before each item of the expression. The bytes read since the last call are
  * between the two places. */
 static int
 charge(pcre2_callout_block *b, void *arg)
@@ -113,7 +113,7 @@ expr_work_new(void)
 	if (w == NULL)
 		return NULL;
 	w->left = STEPS_BESIDE;
-	w->match = pcre2_match_data_create(1, NULL);    /* only where the whole match is */
+	w->match = pcre2_match_data_create(1, NULL);    /* only the place of the whole match */
 	w->context = pcre2_match_context_create(NULL);
 	w->stack = pcre2_jit_stack_create(32 << 10, JIT_STACK_MOST, NULL);
 	if (w->match == NULL || w->context == NULL) {
@@ -138,7 +138,7 @@ expr_work_free(struct expr_work *w)
 	free(w);
 }
 
-/* c, of `used` bytes, as UTF-8. */
+/* Writes c, of `used` bytes, as UTF-8. */
 static void
 put_code_point(char *s, uint32_t c, unsigned used)
 {
@@ -179,7 +179,7 @@ expr_prepare(uint64_t own, const char *text, size_t len, char **buffer, size_t *
 	return p;
 }
 
-/* The first match from m->from on, as expr_next() returns it. */
+/* Finds the first match from m->from on; returns as expr_next(). */
 static int
 search(struct expr_matches *m, char *err, size_t errlen)
 {
@@ -211,7 +211,7 @@ search(struct expr_matches *m, char *err, size_t errlen)
 	return 1;
 }
 
-/* Oniguruma's iterator passes over an empty match directly behind the last one, and goes on a
+/* Oniguruma's iterator skips an empty match directly after the last one, and continues one
  * character later. */
 int
 expr_next(struct expr_matches *m, char *err, size_t errlen)

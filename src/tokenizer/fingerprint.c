@@ -1,7 +1,7 @@
-/* fingerprint.c - a hash of what makes ids and texts what they are
+/* fingerprint.c - a hash of everything that determines ids and texts
  *
- * formats/kv-snapshot.md section 6 defines it. Snapshots hold it, so what a tokenizer hashes to
- * must never change: whatever comes anew adds to the hash only where a file asks for it. */
+ * formats/kv-snapshot.md section 6 defines it. Snapshots contain it, so a tokenizer's hash must
+ * never change: new features add to the hash only if a file uses them. */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -17,7 +17,7 @@ hash_u32(XXH3_state_t *h, uint32_t v)
 	XXH3_128bits_update(h, b, sizeof(b));
 }
 
-/* With its zero byte. */
+/* Including its zero byte. */
 static void
 hash_string(XXH3_state_t *h, const char *s)
 {
@@ -90,7 +90,7 @@ hash_step(XXH3_state_t *h, const struct pretok_step *s)
 
 	switch (s->kind) {
 	case PRETOK_EXPR:
-		/* inverted or not is all the same when both sides are kept apart */
+		/* inversion makes no difference if both sides are kept apart */
 		if (s->behavior != PRETOK_ISOLATED) {
 			hash_string(h, behavior(s->behavior));
 			hash_string(h, s->invert ? "inverted" : "matches");
@@ -125,7 +125,7 @@ hash_step(XXH3_state_t *h, const struct pretok_step *s)
 	}
 }
 
-/* What a vocabulary of characters has besides. */
+/* Hashes the additional settings of a vocabulary of characters. */
 static void
 hash_characters(XXH3_state_t *h, const struct decoder *d)
 {
@@ -182,7 +182,7 @@ hash_tokenizer(XXH3_state_t *h, const struct tokenizer *t)
 		hash_step(h, &t->pretok.step[i]);
 	hash_string(h, t->ignore_merges ? "ignore_merges" : "merges");
 	hash_ids(h, &t->before);
-	/* from here on only what was refused when the hash was defined */
+	/* from here on only features that were refused when the hash was defined */
 	if (t->after.n > 0) {
 		hash_string(h, "after");
 		hash_ids(h, &t->after);

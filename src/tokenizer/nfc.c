@@ -1,8 +1,8 @@
 /* nfc.c - normalisation form C, linear in the length of the text
  *
- * utf8proc decomposes and composes. Its canonical ordering is an insertion sort, quadratic for a
- * text of combining marks and nothing else, so that step is done here: a stable counting sort
- * over the 256 combining classes. */
+ * utf8proc decomposes and composes. Its canonical ordering is an insertion sort, quadratic for
+ * a text of combining marks only, so that step is done here: a stable counting sort over the
+ * 256 combining classes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
-/* First byte of U+0300. Below that nothing combines, and nothing decomposes for good. */
+/* First byte of U+0300. Below that nothing combines, and every decomposition is composed again. */
 #define LEAD_0300 0xcc
 #define MOST	  4 /* code points of the longest canonical decomposition (U+1F82 and its like) */
 
@@ -59,7 +59,7 @@ order(utf8proc_int32_t *c, size_t n, utf8proc_int32_t *spare)
 	unsigned class, before = 0;
 	int sorted = 1;
 
-	/* [start, i) is the run of non-starters that is being read */
+	/* [start, i) is the current run of non-starters */
 	for (i = 0; i <= n; i++) {
 		class = i < n ? combining_class(c[i]) : 0;
 		if (class == 0) {
@@ -131,8 +131,7 @@ reserve(struct op_counts *w, size_t points, size_t bytes)
 	return 0;
 }
 
-/* Appends form C of a stretch of text that neither what stands before it nor what follows can
- * change. */
+/* Appends form C of a stretch that neither the text before it nor the text after it can change. */
 static int
 append_composed(struct op_counts *w, const char *text, size_t len)
 {
@@ -164,9 +163,9 @@ append_plain(struct op_counts *w, const char *text, size_t len)
 	return 0;
 }
 
-/* Characters below U+0300 never change and never join what stands before them, so the text can be
- * cut in front of each. One of them that stands directly before others belongs to those: it may
- * join them. */
+/* Characters below U+0300 never change and never combine with the text before them, so the text
+ * can be cut before each. One directly before other characters belongs to those: it may combine
+ * with them. */
 int
 nfc(const char *text, size_t len, char **out, size_t *outlen)
 {

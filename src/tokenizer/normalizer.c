@@ -1,4 +1,4 @@
-/* normalizer.c - the steps of a normaliser, one after the other */
+/* normalizer.c - applies the steps of a normaliser in order */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ normalizer_free(struct normalizer *n)
 	}
 }
 
-/* Growing text; NULL only as long as nothing, not even nothing, was appended. */
+/* A growing text; NULL only while nothing, not even an empty text, was appended. */
 struct growing {
 	char *text;
 	size_t n, cap, most;
@@ -106,7 +106,7 @@ replace_matches(const struct normal_step *s, struct expr_work *work, const char 
 	return rc != 0 ? rc : append_text(g, text + m.done, len - m.done);
 }
 
-/* One step; *g stays empty when it changes nothing. */
+/* Applies one step; *g stays empty if it changes nothing. */
 static int
 run_step(const struct normal_step *s, struct expr_work *work, const char *text, size_t len,
     struct growing *g, char *err, size_t errlen)

@@ -1,8 +1,8 @@
 /* pretok.c - cuts text into words, step by step
  *
- * Each step hands its pieces to the next one as soon as it has them, so a text is never held as a
- * list of words. What a step changes lies in a buffer of its own, which is free again when the
- * steps behind it are done with the piece. */
+ * Each step passes a piece to the next one as soon as it has it, so a text is never held as a
+ * list of words. A changed piece is in a buffer of the step, which is free again when the
+ * following steps are done with the piece. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,8 @@ struct pretok_work {
 	struct {
 		char *text;
 		size_t room;
-	} level[PRETOK_MOST];           /* what the step made of its piece, or matches in */
+	/* the step's changed piece, or its stand-ins for matching */
+	} level[PRETOK_MOST];
 };
 
 struct pretok_work *
@@ -105,15 +106,15 @@ static int piece(struct run *, unsigned k, const char *text, size_t len, int fir
 
 /* ---- splitting ---- */
 
-/* Matches and the gaps between them in order, joined as the behaviour has it. */
+/* Matches and the gaps between them in order, joined as the behaviour says. */
 struct splitter {
 	struct run *r;
 	unsigned k;
 	const struct pretok_step *step;
 	const char *text;               /* of the piece */
-	int first;                      /* where the piece begins, as in pretok_run() */
-	int open, before;               /* there is a piece to come; was the last event a match? */
-	size_t start, end;              /* the piece to come */
+	int first;                      /* is the piece the beginning, as in pretok_run() */
+	int open, before;               /* a piece is pending; the last event was a match */
+	size_t start, end;              /* the pending piece */
 };
 
 static int
@@ -155,7 +156,7 @@ event(struct splitter *s, size_t start, size_t end, int match)
 	return rc;
 }
 
-/* The last piece, and what is behind the last match. */
+/* Emits the last piece, and the text after the last match. */
 static int
 finish(struct splitter *s, size_t done, size_t len)
 {
@@ -212,7 +213,7 @@ split_characters(struct splitter *s, size_t len)
 	return finish(s, done, len);
 }
 
-/* 0: white space, 1: what words are made of, 2: the rest. */
+/* Returns 0 for white space, 1 for word characters, 2 for others. */
 static int
 class_of(uint32_t c)
 {
@@ -257,7 +258,7 @@ room_for(struct run *r, unsigned k, size_t len)
 	return r->work->level[k].text;
 }
 
-/* Cuts before each meta character but one that begins the piece. */
+/* Cuts before each meta character, except one that begins the piece. */
 static int
 cut_meta(struct run *r, unsigned k, const char *text, size_t len, int first)
 {
@@ -331,7 +332,7 @@ spell(struct run *r, unsigned k, const char *text, size_t len, int first)
 
 /* ---- one piece ---- */
 
-/* Takes text[len] through step k and those after it. */
+/* Applies step k and those after it to text[len]. */
 static int
 piece(struct run *r, unsigned k, const char *text, size_t len, int first)
 {

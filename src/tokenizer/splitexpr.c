@@ -21,7 +21,7 @@
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 
-#define EXPR_MOST 65536 /* bytes; what is longer is no expression that somebody wrote */
+#define EXPR_MOST 65536 /* bytes; nobody writes longer expressions by hand */
 
 /* For use in a class */
 #define SPACE "\\t-\\r\\x{85}\\p{Z}"    /* White_Space */
@@ -33,8 +33,8 @@
 #define NO_BOUNDARY "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))"
 
 struct rewrite {
-	const char *in;         /* what is left to read */
-	char *out;              /* end of what is written */
+	const char *in;         /* input that is left */
+	char *out;              /* end of the output */
 	const char *refused;
 	int in_class;
 };
@@ -63,7 +63,7 @@ refuse(struct rewrite *r, const char *what)
 		r->refused = what;
 }
 
-/* \p{L}, \p{Lu}, \P{N}: general categories, in braces. */
+/* Copies \p{L}, \p{Lu}, \P{N}: general categories, in braces. */
 static void
 property(struct rewrite *r)
 {
@@ -89,13 +89,14 @@ property(struct rewrite *r)
 	copy_bytes(r, (size_t)(p - r->in));
 }
 
-/* What is written otherwise, in a class and outside; NULL: not there. */
+/* Escapes to rewrite, in a class and outside; NULL: not possible there. */
 static const struct {
 	char escape;
 	const char *in_class, *outside;
 } rewritten[] = {
 	{ 's', SPACE, "[" SPACE "]" },
-	/* in a class: what PCRE2 takes for no white space, and the one it takes wrongly */
+	/* in a class: the characters that PCRE2 does not count as white space, and the one that
+	 * it wrongly does */
 	{ 'S', "\\S\\x{180e}", "[^" SPACE "]" },
 	{ 'w', WORD, "[" WORD "]" },
 	{ 'W', NULL, "[^" WORD "]" },
@@ -109,7 +110,7 @@ static const struct {
 	{ 'Z', NULL, "\\Z" },
 };
 
-/* Returns 1 when the escape is one of the list. */
+/* Returns 1 if the escape is in the list. */
 static int
 rewrite_escape(struct rewrite *r)
 {
@@ -171,7 +172,7 @@ group(struct rewrite *r)
 	refuse(r, "a kind of group that is not known");
 }
 
-/* {n}, {n,}, {n,m}; any other brace stands for itself in both dialects. */
+/* Copies {n}, {n,}, {n,m}; any other brace stands for itself in both dialects. */
 static void
 interval(struct rewrite *r)
 {
@@ -195,7 +196,7 @@ interval(struct rewrite *r)
 		copy_bytes(r, n);
 }
 
-/* One item between [ and ]. */
+/* Copies one item between [ and ]. */
 static void
 class_item(struct rewrite *r, const char *start)
 {
@@ -276,8 +277,8 @@ splitexpr_rewrite(const char *expr, const char **refused, size_t *at)
 	return buffer;
 }
 
-/* One character of a rewritten expression, at *p, which moves behind it. UINT32_MAX when it is no
- * character but an escape or a property. */
+/* Returns one character of a rewritten expression at *p, and advances *p. UINT32_MAX for an
+ * escape or a property. */
 static uint32_t
 character(const char **p)
 {
@@ -315,7 +316,7 @@ splitexpr_torn_kinds(const char *rewritten_expr)
 		first = last = character(&p);
 		if (first == UINT32_MAX)
 			continue;
-		/* a range, wherever it stands: a class holds what is outside one, too */
+		/* also outside a class, where the three characters are in the range too */
 		if (p[0] == '-' && p[1] != '\0' && p[1] != ']') {
 			p++;
 			last = character(&p);

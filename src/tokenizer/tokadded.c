@@ -1,9 +1,9 @@
 /* tokadded.c - reads the added tokens, of tokenizer.json and of tokenizer_config.json
  *
- * As transformers does it, what added_tokens_decoder of tokenizer_config.json has for a token holds
- * instead of what tokenizer.json has, and tokens that only the former has are added behind. The
- * rest of tokenizer_config.json does not count: where there is a tokenizer.json, transformers (5.2)
- * takes no notice of add_bos_token and add_eos_token either. */
+ * As in transformers, the entry of a token in tokenizer_config.json's added_tokens_decoder
+ * replaces that of tokenizer.json, and tokens that only the former has are appended. The rest
+ * of tokenizer_config.json is ignored: if there is a tokenizer.json, transformers (5.2) ignores
+ * add_bos_token and add_eos_token too. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ load_config_ids(struct load *l, uint32_t *size)
 	return 0;
 }
 
-/* What makes a difference to how an added token is found. In tokenizer.json all are there; in
+/* Reads the flags by which an added token is found. In tokenizer.json all are given; in
  * tokenizer_config.json they have defaults. */
 static int
 read_flags(struct load *l, const char *place, json_t *object, int must, unsigned *flags)
@@ -81,8 +81,7 @@ read_flags(struct load *l, const char *place, json_t *object, int must, unsigned
 	return 0;
 }
 
-/* Puts the token where its text is looked for: among the raw ones as it is, among the normalised
- * ones as it is after that. */
+/* Adds the token to the raw tokens as it is, or to the normalised ones in normalised form. */
 static int
 look_for(struct load *l, const char *content, uint32_t id, unsigned flags)
 {
@@ -146,7 +145,8 @@ add_token(struct load *l, const char *place, const char *content, uint32_t id, u
 	    (load_id(l, content) >= 0 || (v->token[id].flags & TOKEN_USED)))
 		return load_fail(l, TOKENIZER_EINVALID,
 		    "%s: \"%s\" has id %u here, the vocabulary disagrees", place, content, id);
-	/* one that the vocabulary spells is still made of words too, and means those bytes */
+	/* a token that the vocabulary can spell is still built from words too, and means those
+	 * bytes */
 	if (v->token[id].flags & TOKEN_BYTES)
 		v->token[id].flags |= TOKEN_ADDED | flags;
 	else if ((rc = load_token(l, id, content, TOKEN_ADDED | flags)) != 0)
@@ -174,7 +174,7 @@ read_added_token(struct load *l, const char *place, json_t *object)
 		if ((rc = read_flags(l, "tokenizer_config.json: added_tokens_decoder", other, 0,
 		    &theirs)) != 0)
 			return rc;
-		/* once special, always special, and looked for as it was */
+		/* once special, always special, and found as before */
 		if (flags & TOKEN_SPECIAL)
 			theirs = (theirs & ~(unsigned)TOKEN_NORMALIZED) | TOKEN_SPECIAL |
 			    (flags & TOKEN_NORMALIZED);
@@ -184,7 +184,7 @@ read_added_token(struct load *l, const char *place, json_t *object)
 	    (uint32_t)json_integer_value(json_object_get(object, "id")), flags);
 }
 
-/* Those of tokenizer_config.json that tokenizer.json does not have. */
+/* Reads the tokens that only tokenizer_config.json has. */
 static int
 read_config_tokens(struct load *l)
 {

@@ -41,8 +41,7 @@ read_replace(struct load *l, const char *place, json_t *component)
 	return add(l, place, DECODE_REPLACE, string, content, &step);
 }
 
-/* What Metaspace leaves out of the first token is as much as tokenizer.h's struct text_start can
- * know of it. */
+/* struct text_start in tokenizer.h can represent what Metaspace drops from the first token. */
 static int
 read_metaspace(struct load *l, const char *place, json_t *component)
 {
@@ -126,7 +125,7 @@ load_decoder(struct load *l, const char *place, json_t *component, const char *t
 		d->fused = 1;
 		return add(l, place, DECODE_BYTE_LEVEL, NULL, NULL, &step);
 	}
-	/* the keys of a byte-level vocabulary are not kept as they are spelled */
+	/* the spelled keys of a byte-level vocabulary are not kept */
 	if (l->t->byte_level)
 		return load_not_supported(l, place, type);
 	if (strcmp(type, "Replace") == 0 && d->drops)

@@ -1,9 +1,8 @@
 /* tokenizer.c - text to token ids and back
  *
- * The order of things is that of Hugging Face tokenizers: added tokens that are not normalised
- * are found in the text as it is; each stretch between them is normalised on its own; the other
- * added tokens are found in that; what is then left is cut into words, and each word is encoded
- * by itself. */
+ * The order is that of Hugging Face tokenizers: added tokens that are not normalised are found
+ * in the original text; each stretch between them is normalised separately; the other added
+ * tokens are found in that; the rest is cut into words, and each word is encoded separately. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +81,8 @@ tokenizer_bytes(const struct tokenizer *t, uint32_t id, size_t *len, int *specia
 	return t->vocab.text + token->shown_at;
 }
 
-/* Metaspace leaves its characters out of the first token, whatever is behind it; Strip takes a
- * number of characters away, from as many tokens as it must. */
+/* Metaspace drops its characters from the first token, whatever follows; Strip drops a number
+ * of characters, from as many tokens as needed. */
 size_t
 tokenizer_begin(const struct tokenizer *t, struct text_start *start, uint32_t id, char *out)
 {
@@ -95,7 +94,7 @@ tokenizer_begin(const struct tokenizer *t, struct text_start *start, uint32_t id
 	memcpy(out, t->vocab.text + token->shown_at, len);
 	if (d->drops && !start->begun && decoder_token(d, t->vocab.text + token->at, token->len,
 	    1, &first, &len) == 0) {
-		if (len <= token->shown_len)    /* else there is no room for it */
+		if (len <= token->shown_len)    /* else there would be no room for it */
 			memcpy(out, first, len);
 		else
 			len = token->shown_len;
@@ -108,7 +107,7 @@ tokenizer_begin(const struct tokenizer *t, struct text_start *start, uint32_t id
 		start->stripped++;
 	}
 	if (at < len)
-		start->stripped = SIZE_MAX;     /* something else: the beginning is over */
+		start->stripped = SIZE_MAX;     /* another character: the beginning is over */
 	memmove(out, out + at, len - at);
 	return len - at;
 }
@@ -132,13 +131,13 @@ tokenizer_id(const struct tokenizer *t, const char *text)
 struct encoder {
 	const struct tokenizer *t;
 	struct ids *out;
-	unsigned skip;                  /* added tokens with this flag are spelled out */
+	unsigned skip;                  /* added tokens with this flag are plain text */
 	struct bpe_work bpe;
 	struct pretok_work *pretok;
 	char *bytes;                    /* a word that was spelled */
 	size_t room;
-	size_t lost;                    /* characters that no token stands for */
-	/* the stretch here loses its white space when it is normalised */
+	size_t lost;                    /* characters without a token */
+	/* the stretch at this place loses its white space when it is normalised */
 	const char *stripped;
 	char *err;
 	size_t errlen;
@@ -163,7 +162,7 @@ compare_points(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* May a merge join the U+2581 at word + at to what stands before it? */
+/* Returns whether a merge may join the U+2581 at word + at to the character before it. */
 static int
 is_joined(const struct tokenizer *t, const char *word, size_t at)
 {
@@ -174,8 +173,8 @@ is_joined(const struct tokenizer *t, const char *word, size_t at)
 	    bsearch(&c, t->joined.ids, t->joined.n, sizeof(c), compare_points) != NULL);
 }
 
-/* Words between which there is no merge are encoded one by one: of a text that is one word that
- * makes many short ones. */
+/* Encodes words between which there is no merge separately: a text that is one word becomes
+ * many short ones. */
 static int
 encode_cut(struct encoder *e, const char *word, size_t len)
 {
@@ -218,8 +217,8 @@ encode_word(void *arg, const char *word, size_t len)
 }
 
 
-/* A stretch of text, the marks of its bytes (added_next()), whether it is the beginning of all
- * there is (pretok_run()), and whether the normaliser puts something before it */
+/* A stretch of text, the marks of its bytes (added_next()), whether it begins the input
+ * (pretok_run()), and whether the normaliser puts something before it */
 struct stretch {
 	const char *text;
 	const unsigned char *mark;
@@ -234,7 +233,7 @@ part(const struct stretch *s, size_t from, size_t to)
 	    from == 0 ? s->first : 0, from == 0 ? s->prepend : 1 };
 }
 
-/* Leaves out the white space that it begins with. */
+/* Removes leading white space. */
 static void
 strip(struct stretch *s)
 {
@@ -247,7 +246,7 @@ strip(struct stretch *s)
 	}
 }
 
-/* Emits the added tokens of one set, and hands every stretch between them to rest(). */
+/* Emits the added tokens of one set, and passes every stretch between them to rest(). */
 static int
 encode_around(struct encoder *e, const struct added *set, const struct stretch *s,
     int (*rest)(struct encoder *, const struct stretch *))
@@ -281,9 +280,9 @@ encode_words(struct encoder *e, const struct stretch *s)
 	    e->errlen);
 }
 
-/* The marks of a stretch that has become normal[len]. Runs of bytes with the same mark are
- * normalised by themselves to know how long they are; where that does not add up, since characters
- * on both sides of a border have become one, all of it counts as contents. */
+/* Sets the marks of a stretch after it was normalised to normal[len]. Runs of bytes with the
+ * same mark are normalised separately for their lengths; if these do not add up, since
+ * characters on both sides of a border have combined, all of it counts as contents. */
 static int
 normal_marks(struct encoder *e, const struct stretch *s, size_t len, unsigned char **mark)
 {
@@ -355,7 +354,7 @@ push_all(struct ids *out, const struct ids *ids)
 	return rc;
 }
 
-/* Everything between the template's tokens. */
+/* Encodes everything between the template's tokens. */
 static int
 encode_text(const struct tokenizer *t, const struct stretch *s, unsigned flags, struct ids *out,
     char *err, size_t errlen)
@@ -377,7 +376,7 @@ encode_text(const struct tokenizer *t, const struct stretch *s, unsigned flags, 
 	return rc;
 }
 
-/* ---- texts behind others ---- */
+/* ---- continuing texts ---- */
 
 static const struct added_token *
 find_added(const struct added *set, uint32_t id)
@@ -390,8 +389,8 @@ find_added(const struct added *set, uint32_t id)
 	return NULL;
 }
 
-/* A stretch between added tokens begins anew for the normaliser behind one that is found before it,
- * and for what cuts words behind any. The unknown token is of text. */
+/* A stretch begins anew after an added token: for the normaliser if the token is found before
+ * normalisation, for the pre-tokeniser always. The unknown token is part of a text. */
 unsigned
 tokenizer_behind(const struct tokenizer *t, const uint32_t *ids, size_t n)
 {
@@ -421,7 +420,7 @@ whole(const char *text, const unsigned char *mark, size_t len, unsigned flags)
 	return all;
 }
 
-/* The text begins with the token that the template puts before it. */
+/* Warns if the text begins with the token that the template puts before it. */
 static void
 warn_twice(const struct tokenizer *t, const struct ids *out, size_t before, char *err,
     size_t errlen)

@@ -1,7 +1,7 @@
 /* tokjson.c - reads tokenizer.json (Hugging Face tokenizers, version "1.0")
  *
- * What the file asks for and this code does not do is refused by name. A setting that is not
- * known is harmless only when it is null, false or empty. */
+ * Anything in the file that this code does not support is refused by name. An unknown setting
+ * is harmless only if it is null, false or empty. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 static int
 read_root(struct load *l, json_t *root)
 {
-	/* truncation and padding are what training wanted, never what a text is */
+	/* truncation and padding are for training */
 	static const char known[] = " version truncation padding added_tokens normalizer "
 	    "pre_tokenizer post_processor decoder model ";
 	const char *version;
@@ -55,8 +55,8 @@ read_root(struct load *l, json_t *root)
 	return load_each(l, "post_processor", part, "processors", load_processor);
 }
 
-/* That of tokenizer.json, which is read without its tables, if these can be read by themselves. A
- * message names places of the whole text. */
+/* Parses tokenizer.json, without its tables if these can be read separately. Messages name
+ * places of the whole text. */
 static json_t *
 parse(struct load *l, const char *text, size_t n, json_error_t *error)
 {
@@ -74,13 +74,13 @@ parse(struct load *l, const char *text, size_t n, json_error_t *error)
 	return json_loadb(text, n, JSON_REJECT_DUPLICATES, error);
 }
 
-/* The JSON that is in f; tables: tokenizer.json's. What is no file, and may have no end, is read as
- * far as it is JSON. */
+/* Parses the JSON in f; tables: of tokenizer.json. Input that is not a regular file, and may be
+ * endless, is read only as far as it is JSON. */
 static json_t *
 parse_file(struct load *l, FILE *f, int tables, json_error_t *error)
 {
-	/* In tokenizer_config.json no number counts, and one is as large as "no limit" is in
-	 * Python */
+	/* In tokenizer_config.json numbers do not matter, and one is as large as Python's "no
+	 * limit" */
 	const size_t flags = JSON_REJECT_DUPLICATES | (tables ? 0 : JSON_DECODE_INT_AS_REAL);
 	struct stat st;
 	json_t *root = NULL;
@@ -97,7 +97,7 @@ parse_file(struct load *l, FILE *f, int tables, json_error_t *error)
 	return root;
 }
 
-/* jansson's words, but for those that name what only a program knows */
+/* jansson's message, except those that only programmers understand */
 static const char *
 words_of(const json_error_t *e)
 {
@@ -108,7 +108,7 @@ words_of(const json_error_t *e)
 	return e->text;
 }
 
-/* The JSON in a file; *there becomes 0 when the file is not. */
+/* Parses the JSON in a file; *there <- 0 if the file does not exist. */
 static int
 read_file(struct load *l, const char *path, int tables, json_t **root, int *there)
 {
@@ -141,7 +141,7 @@ read_file(struct load *l, const char *path, int tables, json_t **root, int *ther
 	return 0;
 }
 
-/* Says more about a folder that has no tokenizer.json, when it has a tokenizer of another kind. */
+/* Adds to the message of a folder without tokenizer.json if it has a tokenizer of another kind. */
 static int
 explain(struct load *l, const char *dir)
 {
@@ -210,9 +210,8 @@ tokjson_read(struct tokenizer *t, const char *dir, char *err, size_t errlen)
 }
 
 #ifdef FUZZ
-/* make fuzz-tokenizer: up to the last '}' any bytes as tokenizer.json, what is behind as a text, in
- * which every byte that is none becomes a space. What is accepted must encode it, and decode what
- * comes of it. */
+/* make fuzz-tokenizer: up to the last '}' any bytes as tokenizer.json, the rest as a text, with
+ * spaces for invalid bytes. An accepted file must encode the text, and decode the ids. */
 int LLVMFuzzerTestOneInput(const uint8_t *, size_t);
 
 static void

@@ -1,4 +1,4 @@
-/* tokload.c - what all parts of reading tokenizer.json use: messages, and values of the right
+/* tokload.c - what the parts that read tokenizer.json share: messages, and values of the right
  * type */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
-/* tokpost.c - reads the post_processor of tokenizer.json: which tokens stand before and after a
- * text
+/* tokpost.c - reads the post_processor of tokenizer.json: the tokens before and after a text
  *
- * Processors in a row each work on what the one before made, so a later one's tokens stand further
+ * Each processor works on the output of the previous one, so a later one's tokens are further
  * out. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +8,10 @@
 
 #include "tokenizer/tokload.h"
 
-/* Before a text, and behind it: a list may stand there again and again. */
+/* Most tokens before or after a text: a file may repeat a list. */
 #define TEMPLATE_MOST 256
 
-/* Is v the id of a token? */
+/* Returns whether v is the id of a token. */
 static int
 is_token(const struct load *l, const json_t *v)
 {
@@ -23,7 +22,7 @@ is_token(const struct load *l, const json_t *v)
 	    (vocab->token[json_integer_value(v)].flags & TOKEN_USED);
 }
 
-/* Appends the ids that special_tokens has for one name of the template. */
+/* Appends the ids in special_tokens for one name of the template. */
 static int
 put_special(struct load *l, const char *place, json_t *component, const char *name,
     struct ids *out)
@@ -93,7 +92,7 @@ append_ids(struct load *l, struct ids *a, struct ids *b)
 	return rc == 0 ? 0 : load_no_memory(l);
 }
 
-/* Puts tokens around what the processors so far make; takes both lists over. */
+/* Puts tokens around the output of the processors so far; owns both lists. */
 static int
 put_around(struct load *l, struct ids before, struct ids after)
 {
@@ -155,7 +154,7 @@ int
 load_processor(struct load *l, const char *place, json_t *component, const char *type, int last)
 {
 	(void)last;
-	/* ByteLevel only trims offsets, of which there are none here */
+	/* ByteLevel only trims offsets, which are not used here */
 	if (strcmp(type, "ByteLevel") == 0)
 		return load_only(l, place, component, BYTE_LEVEL);
 	if (strcmp(type, "TemplateProcessing") == 0)

@@ -6,7 +6,7 @@
 #include "tokenizer/splitexpr.h"
 #include "tokenizer/tokload.h"
 
-/* GPT-2's, which pre-tokeniser ByteLevel has built in (encoder.py of the GPT-2 release) */
+/* GPT-2's expression, built into the pre-tokeniser ByteLevel (encoder.py of the GPT-2 release) */
 #define GPT2_SPLIT \
 	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
@@ -56,7 +56,7 @@ load_normalizer(struct load *l, const char *place, json_t *component, const char
 	if (strcmp(type, "NFC") == 0) {
 		if ((rc = load_only(l, place, component, " type ")) != 0)
 			return rc;
-		/* once more changes nothing */
+		/* a second time changes nothing */
 		if (n->n > 0 && n->step[n->n - 1].kind == NORMAL_NFC)
 			return 0;
 		return add_normal(l, place, NORMAL_NFC, NULL, NULL);
@@ -82,7 +82,7 @@ add_step(struct load *l, const char *place, enum pretok_kind kind, struct pretok
 	return rc == 0 ? 0 : load_fail(l, rc, "%s: %s", place, why);
 }
 
-/* Takes expr over. */
+/* Owns expr. */
 static int
 add_expr(struct load *l, const char *place, char *expr, struct pretok_step **step)
 {
@@ -148,7 +148,7 @@ read_byte_level(struct load *l, const char *place, json_t *component, int last)
 	if ((rc = load_only(l, place, component, BYTE_LEVEL)) != 0 ||
 	    (rc = load_bool(l, place, component, "add_prefix_space", &prefix)) != 0)
 		return rc;
-	/* absent in files from before the setting existed: it was always on */
+	/* absent in older files, where it was always on */
 	if (json_object_get(component, "use_regex") != NULL &&
 	    (rc = load_bool(l, place, component, "use_regex", &expression)) != 0)
 		return rc;
@@ -158,7 +158,7 @@ read_byte_level(struct load *l, const char *place, json_t *component, int last)
 	if ((prefix && (rc = add_step(l, place, PRETOK_PREFIX_SPACE, &step)) != 0) ||
 	    (expression && (rc = add_expr(l, place, strdup(GPT2_SPLIT), &step)) != 0))
 		return rc;
-	/* only the steps after it see how bytes are spelled */
+	/* only the following steps see spelled bytes */
 	if (last)
 		return 0;
 	l->t->spelled = 1;
@@ -182,7 +182,7 @@ read_metaspace(struct load *l, const char *place, json_t *component)
 	    (json_object_get(component, "add_prefix_space") != NULL &&
 		(rc = load_bool(l, place, component, "add_prefix_space", &prefix)) != 0))
 		return rc;
-	/* files from before prepend_scheme have add_prefix_space only */
+	/* older files, without prepend_scheme, have add_prefix_space only */
 	if (!prefix && json_object_get(component, "prepend_scheme") != NULL &&
 	    strcmp(scheme, "never") != 0)
 		return load_fail(l, TOKENIZER_EINVALID,
@@ -229,7 +229,7 @@ read_punctuation(struct load *l, const char *place, json_t *component)
 	return 0;
 }
 
-/* Whitespace and WhitespaceSplit: white space goes away. */
+/* Whitespace and WhitespaceSplit drop white space. */
 static int
 read_whitespace(struct load *l, const char *place, json_t *component, const char *type)
 {

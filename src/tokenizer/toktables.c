@@ -1,8 +1,8 @@
 /* toktables.c - scans tokenizer.json for its two large tables
  *
- * Everything else is skipped by its brackets and quotes, because a reader of JSON sees it
- * afterwards. The tables themselves are read strictly: at the first byte that is not as expected
- * the scan gives up. */
+ * Everything else is skipped by its brackets and quotes, because a JSON reader sees it
+ * afterwards. The tables themselves are read strictly: the scan gives up at the first
+ * unexpected byte. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -23,7 +23,7 @@ tables_free(struct tables *t)
 	memset(t, 0, sizeof(*t));
 }
 
-/* The slot of the word, or the free one where it belongs. */
+/* Returns the slot of the word, or the free one for it. */
 static uint32_t *
 probe(const struct tables *t, const char *text, size_t len)
 {
@@ -107,12 +107,12 @@ add_pair(struct tables *t, const char *left, const char *right)
 struct scan {
 	const char *p, *end;
 	struct tables *t;
-	char *out;              /* where the next word's text goes */
+	char *out;              /* where the next word's text is written */
 	const char *open[2], *close[2]; /* brackets of the tables, in the file's order */
 	int cuts, has_words, has_pairs;
 };
 
-/* The next byte that is no white space, which stays; 0 at the end. */
+/* Returns the next byte that is not white space, without skipping it; 0 at the end. */
 static char
 next(struct scan *s)
 {
@@ -121,7 +121,7 @@ next(struct scan *s)
 	return s->p < s->end ? *s->p : '\0';
 }
 
-/* Takes c, if it is next. */
+/* Skips c, if it is next. */
 static int
 take(struct scan *s, char c)
 {
@@ -131,7 +131,7 @@ take(struct scan *s, char c)
 	return 0;
 }
 
-/* \uXXXX, behind the u */
+/* Reads four digits of \uXXXX, after the u. */
 static int
 four_digits(struct scan *s, uint32_t *c)
 {
@@ -153,7 +153,7 @@ four_digits(struct scan *s, uint32_t *c)
 	return 0;
 }
 
-/* A \u escape, which may be the first half of a pair of them, as UTF-8. No zero, no half alone. */
+/* Writes a \u escape, or a surrogate pair of them, as UTF-8. Refuses zero and lone surrogates. */
 static int
 code_point(struct scan *s)
 {
@@ -198,7 +198,7 @@ escape(struct scan *s)
 	return 0;
 }
 
-/* *text[*len] <- a string, unescaped, with a zero behind it */
+/* *text[*len] <- a string, unescaped and zero-terminated */
 static int
 string(struct scan *s, const char **text, size_t *len)
 {
@@ -238,7 +238,7 @@ number(struct scan *s, uint32_t *id)
 	return next(s) == ',' || next(s) == '}' ? 0 : -1;
 }
 
-/* {"word": id, ...}, behind the first bracket */
+/* Reads {"word": id, ...}, after the first bracket. */
 static int
 words(struct scan *s)
 {
@@ -254,8 +254,8 @@ words(struct scan *s)
 	return next(s) == '}' ? 0 : -1;
 }
 
-/* ["left right", ...] or [["left", "right"], ...], behind the first bracket. A comment, which old
- * files begin with, is for others. */
+/* Reads ["left right", ...] or [["left", "right"], ...], after the first bracket. Gives up at
+ * the comment with which old files begin. */
 static int
 merges(struct scan *s)
 {
@@ -290,7 +290,7 @@ skip_string(struct scan *s)
 	return take(s, '"');
 }
 
-/* Any value, up to the comma or bracket behind it */
+/* Skips any value, up to the comma or bracket after it. */
 static int
 skip_value(struct scan *s)
 {
@@ -314,7 +314,7 @@ skip_value(struct scan *s)
 	return -1;
 }
 
-/* A table with entries, by its reader */
+/* Reads a table, if it has entries, by read(). */
 static int
 table(struct scan *s, char bracket, int (*read)(struct scan *), int *there)
 {
@@ -328,7 +328,7 @@ table(struct scan *s, char bracket, int (*read)(struct scan *), int *there)
 	return 0;
 }
 
-/* Is the string that starts here, and of which s stands behind, this one, without escapes? */
+/* Returns whether the string from start to s->p is this one, without escapes. */
 static int
 is_key(const struct scan *s, const char *start, const char *key)
 {
@@ -337,7 +337,7 @@ is_key(const struct scan *s, const char *start, const char *key)
 	return (size_t)(s->p - start) == n + 2 && memcmp(start + 1, key, n) == 0;
 }
 
-/* The members of the file, and of its model */
+/* Scans the members of the file, or of its model. */
 static int
 object(struct scan *s, int of_model)
 {
@@ -366,7 +366,7 @@ object(struct scan *s, int of_model)
 	return take(s, '}');
 }
 
-/* The text without what is between the brackets of the tables */
+/* Returns the text without the contents of the tables' brackets. */
 static char *
 rest(const struct scan *s, const char *text, size_t *left)
 {
@@ -392,7 +392,7 @@ tables_cut(struct tables *t, const char *text, size_t n, size_t *left)
 	struct scan s = { .p = text, .end = text + n, .t = t };
 	char *out = NULL;
 
-	/* a string is never longer than what it is written as */
+	/* an unescaped string is never longer than its source */
 	if (n > 0 && (s.out = t->text = malloc(n)) != NULL && object(&s, 0) == 0 &&
 	    s.has_words && s.has_pairs)
 		out = rest(&s, text, left);

@@ -21,7 +21,7 @@ get_id(struct load *l, const char *place, const json_t *v, uint32_t *id)
 	return 0;
 }
 
-/* The words that tables_cut() has left to the reader of JSON */
+/* Reads the words that tables_cut() has not read. */
 static int
 list_words(struct load *l)
 {
@@ -39,8 +39,7 @@ list_words(struct load *l)
 	return 0;
 }
 
-/* Ids decide how much memory there must be, so all of them are looked at before any is allocated
- * for. */
+/* Ids determine the memory, so all are checked before any is allocated. */
 static int
 count_ids(struct load *l, json_t *added, uint32_t *size)
 {
@@ -75,8 +74,8 @@ load_token(struct load *l, uint32_t id, const char *text, unsigned flags)
 		bytes = malloc(n + 1);
 		if (bytes == NULL)
 			return load_no_memory(l);
-		/* a key outside the alphabet can only be decoded, and then as it is written; what
-		 * is added is written as it is */
+		/* a key outside the alphabet can only be decoded, as written; so can an added
+		 * token */
 		len = flags & TOKEN_ADDED ? SIZE_MAX : vocab_spell(text, n, bytes);
 		rc = len == SIZE_MAX ?
 		    vocab_set(&l->t->vocab, id, text, n, flags & ~(unsigned)TOKEN_BYTES) :
@@ -126,8 +125,8 @@ not_a_merge(struct load *l, size_t rank)
 	    "model.merges[%zu] is neither \"left right\" nor [\"left\", \"right\"]", rank);
 }
 
-/* "left right", or ["left", "right"]: -> two strings; the first form is taken apart in *copy,
- * which the caller frees. */
+/* *left, *right <- the two strings of "left right", or ["left", "right"]; the first form is
+ * split in *copy, which the caller frees. */
 static int
 merge_parts(struct load *l, size_t rank, json_t *merge, char **copy, const char **left,
     const char **right)
@@ -161,7 +160,7 @@ load_id(const struct load *l, const char *key)
 	return w == NULL ? -1 : (long long)w->id;
 }
 
-/* There is a merge of `left` and something that begins with U+2581. */
+/* Handles a merge of `left` with something that begins with U+2581. */
 static int
 join(struct load *l, const char *left)
 {
@@ -170,7 +169,7 @@ join(struct load *l, const char *left)
 	size_t n = strlen(left);
 	unsigned used;
 
-	/* what stands for characters that have no token says nothing of those */
+	/* tokens for characters without a token do not matter here */
 	if ((n >= 6 && memcmp(left + n - 6, "<0x", 3) == 0) || n == 0 ||
 	    (unk != NULL && n >= unk->len &&
 		memcmp(left + n - unk->len, t->vocab.text + unk->at, unk->len) == 0)) {
@@ -188,7 +187,7 @@ by_number(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Sorts the list and leaves out what is there twice. */
+/* Sorts the list and removes duplicates. */
 static void
 sort_points(struct ids *list)
 {
@@ -237,14 +236,14 @@ load_is_bpe(struct load *l, const json_t *model)
 	if (!json_is_object(model))
 		return load_fail(l, TOKENIZER_EINVALID, "model is %s",
 		    model == NULL ? "missing" : "not an object");
-	/* files from before 2021 name no type */
+	/* older files (before 2021) name no type */
 	if (v != NULL && (!json_is_string(v) || strcmp(json_string_value(v), "BPE") != 0))
 		return load_fail(l, TOKENIZER_EUNSUPPORTED, "model.type is %s, only BPE is "
 		    "supported", json_is_string(v) ? json_string_value(v) : "not a string");
 	return 0;
 }
 
-/* The settings of the model, and its two big tables into l. */
+/* Reads the settings of the model; its two big tables go into l. */
 static int
 read_model(struct load *l, json_t *model, json_t **merges)
 {
@@ -285,7 +284,7 @@ flag(struct load *l, json_t *model, const char *key, int *value)
 	return load_bool(l, "model", model, key, value);
 }
 
-/* What becomes of characters without a token. */
+/* Reads the treatment of characters without a token. */
 static int
 read_missing(struct load *l, json_t *model)
 {
@@ -313,7 +312,7 @@ read_missing(struct load *l, json_t *model)
 	return 0;
 }
 
-/* The merges that tables_cut() has read */
+/* Adds the merges that tables_cut() has read. */
 static int
 read_pairs(struct load *l)
 {
@@ -328,14 +327,14 @@ read_pairs(struct load *l)
 	return rc;
 }
 
-/* Files from before merges were pairs may begin like merges.txt, with "#version: 0.2". */
+/* Older files, with merges as texts, may begin like merges.txt, with "#version: 0.2". */
 static int
 is_comment(const json_t *merge)
 {
 	return json_is_string(merge) && strncmp(json_string_value(merge), "#version", 8) == 0;
 }
 
-/* And those that it has left */
+/* Adds the merges that tables_cut() has not read. */
 static int
 read_merges(struct load *l, json_t *merges)
 {

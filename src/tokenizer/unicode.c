@@ -7,7 +7,8 @@ enum { LU, LL, LT, LM, LO, MN, MC, ME, ND, NL, NO, PC, CN = 28, EVEN_UPPER = 30,
 
 #define RANGES (sizeof(category_table) / sizeof(category_table[0]))
 
-/* Index of the entry whose range has c; shift is where the first code point stands in one. */
+/* Returns the index of the entry whose range has c; shift: position of the first code point in
+ * an entry. */
 static size_t
 find(const uint32_t *table, size_t n, unsigned shift, uint32_t c)
 {
@@ -50,8 +51,8 @@ unicode_is_space(uint32_t c)
 	    c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* Alphabetic beyond letters, letter-like numbers and marks are the circled and squared Latin
- * letters only. */
+/* Alphabetic characters that are not letters, letter-like numbers or marks are only the circled
+ * and squared Latin letters. */
 int
 unicode_is_word(uint32_t c)
 {
@@ -127,7 +128,8 @@ unicode_stand_in(uint32_t c, unsigned *kind)
 
 	*kind = 0;
 	if (c < 0x800 || !young_block(c))
-		return c;       /* the unassigned ones below U+0800 have nothing as long */
+		/* the unassigned ones below U+0800 have no stand-in of their length */
+		return c;
 	entry = category_table[find(category_table, RANGES, 6, c)];
 	if ((entry & 1) == 0)
 		return c;
@@ -137,7 +139,7 @@ unicode_stand_in(uint32_t c, unsigned *kind)
 	return other != 0 ? other : c;
 }
 
-/* What one young range has to do with [first, last]; its categories are k. */
+/* Returns how one young range relates to [first, last]; its categories are k. */
 static uint64_t
 torn(uint32_t start, uint32_t end, unsigned k, uint32_t first, uint32_t last)
 {

@@ -1,8 +1,8 @@
-/* utf8.c - UTF-8: checking, walking, and making a byte stream whole
+/* utf8.c - UTF-8: checks, walks, and completes streams
  *
- * Well-formed means table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing
- * above U+10FFFF. An ill-formed stretch is replaced by one U+FFFD for each maximal subpart
- * (section 3.9), as Python's errors="replace" does. */
+ * Well-formed means table 3-7 of the Unicode standard: no overlong forms, no surrogates,
+ * nothing above U+10FFFF. An ill-formed stretch is replaced by one U+FFFD for each maximal
+ * subpart (section 3.9), as Python's errors="replace" does. */
 #include <string.h>
 
 #include "tokenizer/tokenizer.h"
@@ -12,8 +12,8 @@ enum sequence { BROKEN, INCOMPLETE, WHOLE };
 
 static const char replacement[3] = "\xef\xbf\xbd"; /* U+FFFD, deliberately without its zero */
 
-/* Looks at the sequence that starts at s[n], n > 0. *used: its bytes when WHOLE, the bytes of the
- * maximal subpart when BROKEN, n when INCOMPLETE. */
+/* Classifies the sequence that starts at s[n], n > 0. *used: its bytes for WHOLE, the bytes of
+ * the maximal subpart for BROKEN, n for INCOMPLETE. */
 static enum sequence
 scan(const unsigned char *s, size_t n, unsigned *used)
 {
@@ -118,7 +118,7 @@ utf8_push(struct utf8_stream *stream, const char *bytes, size_t len, char *out)
 		case BROKEN:
 			memcpy(out + n, replacement, sizeof(replacement));
 			n += sizeof(replacement);
-			/* the byte that broke a sequence may start the next one: take it again */
+			/* the byte that broke a sequence may start the next one: read it again */
 			if (stream->n > 1)
 				i--;
 			stream->n = 0;

@@ -1,4 +1,4 @@
-/* vocab.c - what each token id stands for, both ways */
+/* vocab.c - maps token ids to bytes and back */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -42,7 +42,7 @@ same(const struct vocab *v, uint32_t id, const char *bytes, size_t len)
 	return t->len == len && memcmp(v->text + t->at, bytes, len) == 0;
 }
 
-/* The slot that holds these bytes, or the free one where they belong. */
+/* Returns the slot with these bytes, or the free one for them. */
 static uint32_t *
 probe(const struct vocab *v, const char *bytes, size_t len)
 {
@@ -53,7 +53,7 @@ probe(const struct vocab *v, const char *bytes, size_t len)
 	return &v->slot[i];
 }
 
-/* *at <- where bytes[len] and a zero stand in the text now. */
+/* *at <- the offset of bytes[len] and a zero, appended to the text. */
 static int
 keep(struct vocab *v, const char *bytes, size_t len, size_t *at)
 {
