@@ -17,10 +17,10 @@ static struct strings sets;
 
 static const struct opt opts[] = {
 	{ 0, "system", OPT_STRING, &system_text, 0, "TEXT", "a system message", OPT_READS },
-	{ 0, "user", OPT_STRING, &user, 0, "TEXT", "a message of the user", OPT_READS },
-	{ 0, "user-file", OPT_STRING, &user_file, 0, "FILE", "the same, from a file", OPT_READS },
+	{ 0, "user", OPT_STRING, &user, 0, "TEXT", "a user message", OPT_READS },
+	{ 0, "user-file", OPT_STRING, &user_file, 0, "FILE", "a user message in FILE", OPT_READS },
 	{ 0, "assistant", OPT_STRING, &assistant, 0, "TEXT",
-	    "the end of an answer that is continued, before the user's message (often '')",
+	    "end of the answer to continue, before the user's message (often '')",
 	    OPT_READS },
 	{ 0, "open", OPT_FLAG, &open_turn, 1, NULL,
 	    "leave the turn of the last message open", OPT_READS },
@@ -31,11 +31,11 @@ static const struct opt opts[] = {
 	{ 0, "no-generation-prompt", OPT_FLAG, &no_prompt, 1, NULL,
 	    "end with the last message, not with the beginning of an answer", OPT_WRITES },
 	{ 0, "template", OPT_STRING, &template, 0, "NAME",
-	    "another template than the folder's: a built-in one, or a file", OPT_HOW },
+	    "use a built-in template, or a file, instead of the folder's", OPT_HOW },
 	{ 0, "set", OPT_STRINGS, &sets, 0, "NAME=VALUE",
 	    "a variable of the template, JSON or text (repeatable)", OPT_HOW },
 	{ 0, "date", OPT_STRING, &date, 0, "DATE",
-	    "for templates that say it: YYYY-MM-DD, or today (none)", OPT_HOW },
+	    "date for templates that use it: YYYY-MM-DD, or today (none)", OPT_HOW },
 	{ 0, "text", OPT_FLAG, &text_out, 1, NULL, "print the text instead of ids", OPT_WRITES },
 	{ .name = NULL }
 };

@@ -18,7 +18,7 @@ static const char *like;
 
 static const struct opt opts[] = {
 	{ 0, "like", OPT_STRING, &like, 0, "SNAPSHOT",
-	    "take the model from this snapshot, where the file does not name it", OPT_READS },
+	    "use the model of this snapshot if the file does not name it", OPT_READS },
 	{ .name = NULL }
 };
 

@@ -20,7 +20,7 @@ static struct retrieval_options retrieval;      /* with --retrieve */
 
 static const struct opt opts[] = {
 	{ 0, "scores", OPT_FLAG, &scores, 1, NULL,
-	    "compare scores, and how much of the first one's the second one's rows keep",
+	    "compare scores, and the share of the first's that the second's rows keep",
 	    OPT_HOW },
 	{ 0, "at", OPT_STRINGS, &rates, 0, "RATE",
 	    "with --scores: recall of the best rows (0.1); may be given several times", OPT_HOW },

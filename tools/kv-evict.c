@@ -20,11 +20,11 @@ static int compact;                     /* --positions compact */
 
 static const struct opt opts[] = {
 	{ 0, "rows", OPT_STRING, &rows, 0, "FILE",
-	    "keep the rows that it lists, as kv-info --positions prints them", OPT_READS },
+	    "keep the rows listed in FILE, as kv-info --positions prints them", OPT_READS },
 	{ 0, "keep-queries", OPT_FLAG, &job.keep_queries, 1, NULL,
 	    "keep the observation queries, to score again", OPT_WRITES },
 	{ 0, "positions", OPT_STRING, &positions, 0, "WHICH",
-	    "original, or compact: number rows anew, turn their keys", OPT_WRITES },
+	    "original, or compact: renumber rows, rotate their keys to match", OPT_WRITES },
 	{ 0, "list", OPT_FLAG, &list, 1, NULL,
 	    "list the policies and the options they use", OPT_WRITES },
 	{ .name = NULL }

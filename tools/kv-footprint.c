@@ -14,7 +14,7 @@ static int stored_only;
 
 static const struct opt opts[] = {
 	{ 0, "stored-only", OPT_FLAG, &stored_only, 1, NULL,
-	    "leave out tokens that were run and not stored: drafts, repetitions, patches",
+	    "leave out probe tokens: drafts, repetitions, patches",
 	    OPT_HOW },
 	{ 0, "by", OPT_STRING, &by, 0, "WHAT", "a line for each layer, or each KV head (head)",
 	    OPT_WRITES },

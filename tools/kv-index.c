@@ -18,24 +18,24 @@ static uint32_t rank = NOT_GIVEN, chunk = NOT_GIVEN, outliers = NOT_GIVEN, local
 static uint64_t seed = NO_SEED;
 
 static const struct opt opts[] = {
-	{ 0, "pages", OPT_FLAG, &pages, 1, NULL, "bounds of pages: Quest", OPT_HOW },
+	{ 0, "pages", OPT_FLAG, &pages, 1, NULL, "build page bounds: Quest", OPT_HOW },
 	{ 0, "page", OPT_COUNT, &page, 0, "N", "rows of a page (16)", OPT_HOW },
-	{ 0, "clusters", OPT_FLAG, &clusters, 1, NULL, "clusters of keys: ClusterKV", OPT_HOW },
+	{ 0, "clusters", OPT_FLAG, &clusters, 1, NULL, "build key clusters: ClusterKV", OPT_HOW },
 	{ 0, "cluster-count", OPT_COUNT, &count, 0, "N",
-	    "clusters of each KV head (0: one for 80 rows)", OPT_HOW },
+	    "clusters of each KV head (0: one per 80 rows)", OPT_HOW },
 	{ 0, "sink-rows", OPT_COUNT, &sink, 0, "N",
-	    "the first N rows are in no cluster (16)", OPT_HOW },
+	    "leave the first N rows out of clusters (16)", OPT_HOW },
 	{ 0, "iterations", OPT_COUNT, &iterations, 0, "N",
-	    "rounds of k-means, at most (20)", OPT_HOW },
-	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other clusters by chance (0)", OPT_HOW },
+	    "most rounds of k-means (20)", OPT_HOW },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "random seed (0)", OPT_HOW },
 	{ 0, "low-rank", OPT_FLAG, &low_rank, 1, NULL,
-	    "keys of low rank, and landmarks: ShadowKV", OPT_HOW },
-	{ 0, "rank", OPT_COUNT, &rank, 0, "N", "columns of the factors, at most (160)", OPT_HOW },
+	    "build low-rank keys and landmarks: ShadowKV", OPT_HOW },
+	{ 0, "rank", OPT_COUNT, &rank, 0, "N", "most columns of the factors (160)", OPT_HOW },
 	{ 0, "chunk-rows", OPT_COUNT, &chunk, 0, "N", "rows of a chunk (8)", OPT_HOW },
 	{ 0, "outliers", OPT_COUNT, &outliers, 0, "N",
-	    "chunks of each KV head whose keys are kept (48)", OPT_HOW },
+	    "chunks of each KV head with exact keys (48)", OPT_HOW },
 	{ 0, "local", OPT_COUNT, &local, 0, "N",
-	    "chunks at the end, with what is behind them, that are left out (4)", OPT_HOW },
+	    "leave out the last N chunks, and rows after them (4)", OPT_HOW },
 	{ .name = NULL }
 };
 

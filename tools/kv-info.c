@@ -19,7 +19,7 @@ static const struct opt opts[] = {
 	{ 0, "text", OPT_FLAG, &info_tokens_options.text, 1, NULL,
 	    "print the text, nothing else; with --model", OPT_WRITES },
 	{ 0, "kept", OPT_STRING, &info_tokens_options.kept, 0, "WHERE",
-	    "of these tokens that have rows: any, all, LAYER or LAYER,HEAD", OPT_WRITES },
+	    "only tokens with rows in: any, all, LAYER or LAYER,HEAD", OPT_WRITES },
 	{ 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
 	    "with --text: the model folder, for its tokenizer (KV_MODEL)", OPT_READS },
 	{ .name = NULL }

@@ -31,14 +31,14 @@ static const struct opt opts[] = {
 	{ 0, "repeat-context", OPT_FLAG, &how.repeat, 1, NULL,
 	    "run the snapshot's own tokens again, as if to repeat them (KVzip)", OPT_HOW },
 	{ 0, "accumulate", OPT_STRING, &accumulate, 0, "HOW",
-	    "keep the attention mass, its sum or max, instead of the queries", OPT_WRITES },
+	    "keep the sum or max of the attention mass instead of the queries", OPT_WRITES },
 	{ 0, "keep-window", OPT_COUNT, &keep_window, 0, "W",
-	    "keep the snapshot's last W queries in front of the new ones", OPT_WRITES },
+	    "keep the snapshot's last W queries before the new ones", OPT_WRITES },
 	{ 0, "chunk", OPT_COUNT, &how.chunk, 0, "N", "repeat N tokens at a time (2000)", OPT_HOW },
 	{ 0, "instruction", OPT_STRING, &instruction, 0, "TEXT",
-	    "what asks the model to repeat, before each chunk", OPT_HOW },
+	    "the request to repeat, before each chunk", OPT_HOW },
 	{ 0, "sink", OPT_COUNT, &how.sink, 0, "N",
-	    "the first N positions are not repeated and always kept (4)", OPT_HOW },
+	    "always keep the first N positions, do not repeat them (4)", OPT_HOW },
 	{ 0 }
 };
 

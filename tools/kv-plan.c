@@ -20,7 +20,7 @@ static const struct opt opts[] = {
 	    "longest text by offloaded layers: 'memory=LIMIT weights=N budget=N' (SpeContext)",
 	    OPT_HOW },
 	{ 0, "prulong", OPT_STRING, &prulong_text, 0, "WORDS",
-	    "footprint and peak as PruLong's script has them: 'prompt=N [chunk=N ...]'", OPT_HOW },
+	    "footprint and peak by PruLong's script: 'prompt=N [chunk=N ...]'", OPT_HOW },
 	{ .name = NULL }
 };
 

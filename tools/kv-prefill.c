@@ -28,18 +28,18 @@ static struct prefix prefix;
 
 static const struct opt opts[] = {
 	{ 'p', "prompt", OPT_STRING, &prompt.text, 0, "TEXT",
-	    "the prompt, in place of a file", OPT_READS },
+	    "the prompt, instead of a file", OPT_READS },
 	{ 0, "ids", OPT_FLAG, &prompt.ids, 1, NULL,
 	    "the prompt is a list of token ids", OPT_READS },
 	{ 0, "no-template", OPT_FLAG, &prompt.no_template, 1, NULL,
 	    "do not put the tokenizer's first tokens (BOS) before the text", OPT_READS },
-	{ 0, "plain", OPT_FLAG, &prompt.plain, 1, NULL, "take the text of special tokens literally",
-	    OPT_READS },
+	{ 0, "plain", OPT_FLAG, &prompt.plain, 1, NULL,
+	    "treat special tokens in the text as plain text", OPT_READS },
 	{ 'r', "resume", OPT_STRING, &resume, 0, "SNAPSHOT", "continue this snapshot", OPT_READS },
 	{ 0, "reuse", OPT_STRING, &prefix_options.reuse, 0, "SNAPSHOT",
-	    "take the rows that it has for the beginning of the prompt", OPT_READS },
+	    "reuse its rows for the beginning of the prompt", OPT_READS },
 	{ 0, "store", OPT_STRING, &prefix_options.store, 0, "DIR",
-	    "take rows of its beginning from this folder, and add what is new", OPT_READS },
+	    "prefix cache: reuse rows in this folder, and add new ones", OPT_READS },
 	{ 0, "store-size", OPT_BYTES, &prefix_options.store_size, 1, "N",
 	    "largest size of the --store folder, e.g. 10g (no limit)", OPT_READS },
 	{ 'c', "chunk", OPT_COUNT, &chunk, 0, "N", "run N tokens at a time (512, on a GPU 4096)",
@@ -59,11 +59,11 @@ static const struct opt opts[] = {
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
 	    "keep the queries of the last W tokens for kv-score", OPT_WRITES },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
-	    "keep the attention mass that each row receives, for kv-score", OPT_WRITES },
+	    "keep the attention mass of each row, for kv-score", OPT_WRITES },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)", OPT_WRITES },
 	{ 0, "logits", OPT_STRING, &logits_path, 0, "FILE",
-	    "write the logits after every token that is run, as a .npy file", OPT_WRITES },
+	    "write the logits after every token that runs, as a .npy file", OPT_WRITES },
 	{ 0 }
 };
 

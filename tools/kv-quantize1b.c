@@ -15,7 +15,7 @@ static uint32_t group = 32;
 
 static const struct opt opts[] = {
 	{ 'g', "group", OPT_COUNT, &group, 0, "N",
-	    "rows that share least key and scale: 16, 32, 64, 128 (32)", OPT_HOW },
+	    "rows that share zero point and scale: 16, 32, 64, 128 (32)", OPT_HOW },
 	{ .name = NULL }
 };
 

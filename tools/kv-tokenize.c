@@ -13,16 +13,16 @@ static int decode, count, go_on, no_template, plain;
 static struct prompt_input input;
 
 static const struct opt opts[] = {
-	{ 'p', "prompt", OPT_STRING, &input.text, 0, "TEXT", "the text, in place of a file",
+	{ 'p', "prompt", OPT_STRING, &input.text, 0, "TEXT", "the text, instead of a file",
 	    OPT_READS },
 	{ 'd', "decode", OPT_FLAG, &decode, 1, NULL, "token ids to text", OPT_HOW },
 	{ 0, "continue", OPT_FLAG, &go_on, 1, NULL,
-	    "the text goes on in the middle of another one: nothing is put before it", OPT_HOW },
+	    "the text continues another one: put nothing before it", OPT_HOW },
 	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
 	    "do not put the tokenizer's first tokens (BOS) before the text", OPT_HOW },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL,
-	    "take the text of special tokens literally; with --decode leave them out", OPT_HOW },
-	{ 0, "count", OPT_FLAG, &count, 1, NULL, "print only how many tokens there are",
+	    "treat special tokens as plain text; with --decode leave them out", OPT_HOW },
+	{ 0, "count", OPT_FLAG, &count, 1, NULL, "print only the number of tokens",
 	    OPT_WRITES },
 	{ .name = NULL }
 };

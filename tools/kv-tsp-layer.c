@@ -22,7 +22,7 @@ static const struct opt opts[] = {
 	{ 0, "no-template", OPT_FLAG, &input.no_template, 1, NULL,
 	    "do not put the tokenizer's first tokens (BOS) before the text", OPT_READS },
 	{ 0, "plain", OPT_FLAG, &input.plain, 1, NULL,
-	    "take the text of special tokens literally", OPT_READS },
+	    "treat special tokens in the text as plain text", OPT_READS },
 	{ 0, "max-layer", OPT_COUNT, &search.max_layer, 0, "LAYER",
 	    "the last layer to try (half of the layers)", OPT_HOW },
 	{ 0, "tol", OPT_REAL, &search.tolerance, 0, "X",

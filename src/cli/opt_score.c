@@ -25,13 +25,13 @@ const struct opt score_opts[] = {
 	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first", OPT_HOW },
 	{ 0, "over-queries", OPT_STRING, &over_name, 0, "HOW",
 	    "over the observation queries: sum or max", OPT_HOW },
-	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions are always kept", OPT_HOW },
-	{ 's', "seed", OPT_SEED, &seed, 0, "N", "another choice by chance", OPT_HOW },
-	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept", OPT_HOW },
+	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "always keep the first N positions", OPT_HOW },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "random seed (0)", OPT_HOW },
+	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "always keep the last token", OPT_HOW },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
 	    "use only the last W of the stored observation queries", OPT_HOW },
 	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
-	    "rows before it are not scored, and stay", OPT_HOW },
+	    "do not score rows before it; they stay", OPT_HOW },
 	{ .name = NULL }
 };
 

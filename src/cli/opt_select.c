@@ -16,9 +16,9 @@ static uint32_t layer = NOT_GIVEN;
 /* Words of --select 'tsp ...' and options of kv-tsp-layer */
 #define TSP_OPTS \
 	{ 0, "rate", OPT_SHARE, &tsp.rate, 0, "R", \
-	    "this share of the tokens goes on (0.2)", OPT_HOW }, \
+	    "share of the tokens that continue (0.2)", OPT_HOW }, \
 	{ 0, "window", OPT_COUNT, &tsp.window, 1, "W", \
-	    "the last W tokens decide, and always go on (8)", OPT_HOW }, \
+	    "the last W tokens decide, and always continue (8)", OPT_HOW }, \
 	{ 0, "kernel", OPT_COUNT, &tsp.kernel, 1, "K", \
 	    "pool over K tokens, odd (7)", OPT_HOW }, \
 	{ 0, "pool", OPT_STRING, &tsp_pool, 0, "HOW", "avg or max (max)", OPT_HOW }

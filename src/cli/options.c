@@ -44,7 +44,7 @@ static const struct {
 	    "write to FILE, which appears only when complete (- is standard output)",
 	    OPT_WRITES } },
 	{ TAKES_OUTPUT, { 'z', "lz4", OPT_FLAG, &lz4, 1, NULL,
-	    "compress what is not compressed yet", OPT_WRITES } },
+	    "compress blocks that are not compressed", OPT_WRITES } },
 	{ TAKES_JSON, { 0, "json", OPT_FLAG, &settings.json, 1, NULL,
 	    "print JSON", OPT_WRITES } },
 	{ TAKES_THREADS, { 'j', "threads", OPT_COUNT, &settings.threads, 0, "N",

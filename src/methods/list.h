@@ -10,34 +10,34 @@
  * score_options. */
 
 METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", LISTS(snapkv), "",
-    "attention of the observation window, pooled along the rows",
+    "attention mass from the observation window, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
 METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order", LISTS(lookahead),
     "lookaheadkv lookahead-kv",
-    "attention of learned tokens after the prompt (LookaheadKV), pooled along the rows",
+    "attention mass from learned tokens after the prompt (LookaheadKV), pooled",
     .kernel = 7, .pool = POOL_MAX, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
 METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", LISTS(tova), "",
-    "attention of the last token, the same for all heads",
+    "attention of the last token to the row, the same for all heads",
     .kernel = 1, .window = 1)
 METHOD(h2o, NEED_MASS, "reduce", LISTS(h2o), "",
-    "attention of all queries so far (heavy hitters)",
+    "attention mass from all queries so far (heavy hitters)",
     .kernel = 1, .reduce = REDUCE_SUM)
 METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", LISTS(meanmass),
     "observedattention observed-attention",
     "attention mass per query that could see the row (kvpress's ObservedAttention)",
     .kernel = 1, .reduce = REDUCE_MEAN)
 METHOD(kvzip, NEED_PROBE_MASS, "reduce", NO_OP, "",
-    "attention of the probe tokens of kv-observe, the greatest of the query heads",
+    "attention mass from probe tokens (kv-observe), maximum over query heads",
     .kernel = 1, .reduce = REDUCE_MAX)
 METHOD(knorm, NEED_KEYS, "", OP(knorm), "l2norm l2-norm l2compress",
-    "small key norm first",
+    "negative key norm: small norms are kept",
     .kernel = 1)
 METHOD(keydiff, NEED_KEYS, "", OP(keydiff), "",
-    "keys that point elsewhere than the others first",
+    "dissimilarity of the key to the mean direction of keys",
     .kernel = 1)
 METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)
 METHOD(random, 0, "seed", NO_OP, "",
-    "by chance: what every method has to beat",
+    "random: the baseline for every method",
     .kernel = 1, .seed = 0)

@@ -16,18 +16,18 @@
 POLICY("uniform", uniform, uniform, 0, "", "",
     "each KV head of each layer has the budget")
 POLICY("pyramid", pyramid, uniform, 0, "", "pyramidkv",
-    "early layers more than late ones, in the authors' integers (PyramidKV)")
+    "early layers keep more than late ones, in the authors' integers (PyramidKV)")
 POLICY("pyramid-exact", pyramid_exact, uniform, 0, "", "",
-    "the same line, and the mean over the layers is the budget")
+    "as pyramid, but the mean over the layers is exactly the budget")
 POLICY("pyramid-kvpress", pyramid_kvpress, uniform, 0, "", "",
-    "the same line as kvpress has it")
+    "as pyramid, by kvpress's formula")
 POLICY("ada", uniform, ada, 0, "alpha normalize", "adakv ada-kv ada-snapkv",
     "KV heads share the budget of their layer (AdaKV)")
 POLICY("ada-kvpress", uniform, ada_kvpress, 0, "alpha", "",
-    "the same as kvpress has it")
+    "as ada, by kvpress's rule")
 POLICY("ada-pyramid", pyramid, ada, 0, "alpha normalize", "ada-pyramidkv",
-    "KV heads share what pyramid gives to their layer")
+    "KV heads share the budget that pyramid gives their layer")
 POLICY("ada-pyramid-exact", pyramid_exact, ada, 0, "alpha normalize", "",
-    "KV heads share what pyramid-exact gives to their layer")
+    "KV heads share the budget that pyramid-exact gives their layer")
 POLICY("global", uniform, uniform, 1, "", "",
     "all layers and KV heads share one budget (KVzip's pair)")
