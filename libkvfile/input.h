@@ -15,7 +15,7 @@ struct kv_input {
 	int whole;              /* a regular file, read from its beginning */
 	uint64_t pos;           /* bytes read so far; the end of the input after a short read */
 	int error;              /* errno of a failed read, else 0 */
-	struct kv_watch *watch; /* NULL: nobody watches */
+	struct kv_watch *watch; /* NULL: not watched */
 };
 
 /* Initialises in; fd remains the caller's. Returns 0 or an errno. */

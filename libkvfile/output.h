@@ -19,7 +19,7 @@ struct kv_output {
 	uint64_t size;          /* bytes put so far */
 	uint8_t *buf;           /* bytes put and not yet written */
 	size_t used;
-	struct kv_watch *watch; /* NULL: nobody watches */
+	struct kv_watch *watch; /* NULL: not watched */
 };
 
 /* Opens an output. "-" is standard output; flags: of kv_create(). All functions here return

@@ -15,7 +15,7 @@
 #define ARGS_MOST 12
 #define NAME_MOST 255           /* bytes of a name in a template */
 #define CHARGED_BYTES 16        /* bytes, read or made, for one step of work */
-#define CHARGED_NAMES 8         /* that are passed over */
+#define CHARGED_NAMES 8         /* names compared for one step of work */
 #define CHARGED_REAL 64         /* steps for printing a number with a fraction */
 
 /* ---- memory and failure ---- */
@@ -28,7 +28,7 @@ struct run {
 	char *err;
 	size_t errlen;
 	const char *name;               /* of the template */
-	unsigned line;                  /* where it stands */
+	unsigned line;                  /* current line of the template */
 	unsigned depth;
 	struct arena_block *blocks;
 	size_t used, most;              /* bytes of the arena */

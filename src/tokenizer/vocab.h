@@ -12,7 +12,7 @@
 #define VOCAB_NONE UINT32_MAX   /* no such token */
 
 enum {
-	TOKEN_USED = 1,         /* the id stands for something */
+	TOKEN_USED = 1,         /* the id is in use */
 	TOKEN_BYTES = 2,        /* from the model's vocabulary: words of a text can become it */
 	TOKEN_ADDED = 4,        /* from added_tokens: found before the text is cut into words */
 	TOKEN_SPECIAL = 8,      /* structural: not found with TOK_PLAIN */
