@@ -240,15 +240,28 @@ misused(const char *fmt, ...)
 	exit(EXIT_USAGE);
 }
 
+/* Prints an option and its help, whose further lines are indented, in lines of at most WIDTH. */
 static void
 print_option(const struct opt *o)
 {
+	enum { WIDTH = 100, INDENT = 28 };
+	const size_t room = WIDTH - INDENT;
+	const char *help = o->help;
 	char letter[8], left[64];
+	size_t n;
 
 	snprintf(letter, sizeof letter, o->letter != 0 ? "-%c," : "   ", o->letter);
 	snprintf(left, sizeof left, "%s --%s%s%s", letter, o->name, o->arg != NULL ? " " : "",
 	    o->arg != NULL ? o->arg : "");
-	printf("  %-24s  %s\n", left, o->help);
+	printf("  %-24s  ", left);
+	for (; strlen(help) > room; help += n + 1) {
+		for (n = room; n > 0 && help[n] != ' '; n--)
+			;
+		if (n == 0)                             /* a word longer than a line */
+			break;
+		printf("%.*s\n%*s", (int)n, help, INDENT, "");
+	}
+	printf("%s\n", help);
 }
 
 /* Prints the options by group; empty groups are left out. */
@@ -259,8 +272,8 @@ print_groups(const struct opt *all, size_t n)
 		enum opt_group group;
 		const char *title;
 	} groups[OPT_GROUPS] = {
-		{ OPT_READS, "what is read" }, { OPT_HOW, "what is done" },
-		{ OPT_WRITES, "what is written" }, { OPT_COMMON, "common options" }
+		{ OPT_READS, "input" }, { OPT_HOW, "processing" }, { OPT_WRITES, "output" },
+		{ OPT_COMMON, "common options" }
 	};
 	int i, any;
 	size_t k;
