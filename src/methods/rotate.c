@@ -7,8 +7,8 @@
  * place in the cache when they are read.
  *
  * Adjacent rows usually move by the same distance, so sines and cosines are reused from one row to
- * the next. The rounding of the stored key and that of the result are lost: a key that moves many
- * times is rounded as often.
+ * the next. The error is the rounding of the stored key and that of the result: a key that moves
+ * many times is rounded as often.
  *
  * A factor on the keys (YaRN) does not change. Limits: the frequencies must not depend on the
  * length of the text. Those of plain, linear, llama3 and yarn scaling do not; those of
