@@ -80,7 +80,7 @@ static void
 rope_row(void *arg, size_t n, int thread)
 {
 	const struct rows *r = arg;
-	const size_t turned = r->rope->turned, half = turned / 2;
+	const size_t dims = r->rope->dims, half = dims / 2;
 	float *c = r->scratch + (size_t)thread * 2 * PADDED(half), *s = c + PADDED(half);
 	float *x = r->y + n * r->heads * r->width;
 	size_t i;
@@ -90,11 +90,11 @@ rope_row(void *arg, size_t n, int thread)
 		c[i] *= r->rope->factor;
 		s[i] *= r->rope->factor;
 	}
-	if (turned == r->width)
+	if (dims == r->width)
 		r->simd->rotate(x, c, s, r->heads, r->width);
 	else
 		for (i = 0; i < r->heads; i++)
-			r->simd->rotate(x + i * r->width, c, s, 1, turned);
+			r->simd->rotate(x + i * r->width, c, s, 1, dims);
 }
 
 void
@@ -103,7 +103,7 @@ cpu_rope(struct dev *d, float *x, const uint32_t *pos, const struct rotary *rope
 {
 	struct rows r = { .simd = d->simd, .y = x, .pos = pos, .rope = rope, .heads = heads,
 	    .width = E };
-	size_t tables = (size_t)d->threads * 2 * PADDED(rope->turned / 2) * sizeof *r.scratch;
+	size_t tables = (size_t)d->threads * 2 * PADDED(rope->dims / 2) * sizeof *r.scratch;
 
 	if (d->error[0] == '\0' && (r.scratch = cpu_scratch(d, tables)) != NULL)
 		cpu_run(d, rope_row, &r, N, N * r.heads * r.width);

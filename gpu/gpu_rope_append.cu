@@ -46,7 +46,7 @@ rope(float *x, const uint32_t *pos, const struct rotary r, uint32_t heads, uint3
     uint32_t E)
 {
 	DYN_SHARED(float, cosine);                     /* [half], and sine[half] */
-	const uint32_t half = r.turned / 2, h0 = blockIdx.y * each, per_head = half / V;
+	const uint32_t half = r.dims / 2, h0 = blockIdx.y * each, per_head = half / V;
 
 	angles(cosine, pos[blockIdx.x], r, half);
 	for (uint32_t j = threadIdx.x; j < min(each, heads - h0) * per_head; j += ROPE_THREADS) {
@@ -76,8 +76,8 @@ void
 gpu_rope(struct dev *d, float *x, const uint32_t *pos, const struct rotary *r, uint32_t N,
     uint32_t heads, uint32_t E)
 {
-	const bool wide = E % 8 == 0 && r->turned % 8 == 0 && aligned_16(d, x, E * sizeof *x);
-	const uint32_t half = r->turned / 2, each = heads_each(d, N, heads, half, wide ? 4 : 1);
+	const bool wide = E % 8 == 0 && r->dims % 8 == 0 && aligned_16(d, x, E * sizeof *x);
+	const uint32_t half = r->dims / 2, each = heads_each(d, N, heads, half, wide ? 4 : 1);
 	const dim3 grid(N, heads > 0 ? parts_of(heads, each) : 0);
 
 	if (N == 0 || heads == 0 || half == 0)
@@ -249,7 +249,7 @@ takes_rope(const struct dev *d, const struct layer_rows *c, const struct rope_ca
 	const uintptr_t all = (uintptr_t)p->q | (uintptr_t)p->k | (uintptr_t)p->v |
 	    (uintptr_t)c->k | (uintptr_t)c->v;
 
-	return aligned_16(d, (const void *)all, c->width * 2) && p->rope.turned == c->width;
+	return aligned_16(d, (const void *)all, c->width * 2) && p->rope.dims == c->width;
 }
 
 static void

@@ -81,7 +81,7 @@ kv_rope_name(enum kv_rope type)
 }
 
 uint32_t
-kv_rope_turned(const struct kv_model *m, uint32_t layer)
+kv_rope_dims(const struct kv_model *m, uint32_t layer)
 {
 	if (m->rope_skip != 0 && (layer + 1) % m->rope_skip == 0)
 		return 0;

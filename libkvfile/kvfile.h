@@ -122,7 +122,7 @@ struct kv_head {
 const char *kv_rope_name(enum kv_rope type);
 /* Returns how many channels of a key, the first ones, rotary embedding rotates in this layer,
  * in pairs that are half as many apart. */
-uint32_t kv_rope_turned(const struct kv_model *m, uint32_t layer);
+uint32_t kv_rope_dims(const struct kv_model *m, uint32_t layer);
 /* Returns how many positions a query sees in this layer, its own included; 0: all. */
 uint32_t kv_layer_window(const struct kv_model *m, uint32_t layer);
 /* Returns the first position that a query at this one sees in this layer. */

@@ -211,7 +211,7 @@ evicted() {
 	agrees 2e-6 a.kv b.kv
 }
 
-@test "positions that were given anew are warned of, and turned keys show" {
+@test "positions that were given anew are warned of, and rotated keys show" {
 	seq 1 80 | kv-prefill -m "$DEMO" --ids --observe 4 -o a.kv
 	evicted a.kv b.kv 0.5 --positions compact
 	run -0 --separate-stderr kv-diff a.kv b.kv

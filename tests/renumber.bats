@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# kv-evict --positions compact: rows that are left are numbered anew, and their keys turned
+# kv-evict --positions compact: rows that are left are numbered anew, and their keys rotated
 
 load helper
 
@@ -15,7 +15,7 @@ both() {
 	"$PYTHON" "$ORACLE/renumber.py" a.kv b.kv
 }
 
-@test "rows get the positions up to the longest head, keys turn, nothing else changes" {
+@test "rows get the positions up to the longest head, keys are rotated, nothing else changes" {
 	for dtype in f32 f16 bf16; do
 		for width in 2 6 80 96; do
 			mksnapshot -L 2 -G 2 -H 4 -E $width -N 60,41 -T 70 --ragged -d $dtype --mass --scores random --logits -o x.kv

@@ -33,7 +33,7 @@ reposition_head(const struct reposition *p, uint32_t layer, char *to, const char
     enum kv_dtype dtype, const uint32_t *pos, const uint32_t *keep, uint32_t count,
     struct engine_error *e)
 {
-	const uint32_t E = p->model.head_width, turned = kv_rope_turned(&p->model, layer);
+	const uint32_t E = p->model.head_width, dims = kv_rope_dims(&p->model, layer);
 	const size_t row = E * kv_dtype_size(dtype);
 	uint32_t *old = engine_alloc((size_t)count * 2, sizeof *old, e), *new, i;
 	int rc = ENGINE_OK;
@@ -46,7 +46,7 @@ reposition_head(const struct reposition *p, uint32_t layer, char *to, const char
 		old[i] = pos[keep[i]];
 		new[i] = reposition_row(p, count, i);
 	}
-	if (rotate_keys(to, old, new, p->freq, turned, count, E, dtype) != 0)
+	if (rotate_keys(to, old, new, p->freq, dims, count, E, dtype) != 0)
 		rc = engine_fail(e, ENGINE_ERUN, "out of memory");
 	free(old);
 	return rc;

@@ -314,10 +314,10 @@ void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R,
 /* ---- positions ---- */
 
 /* Rotates the keys [n][E] of one KV head in place from positions from[n] to to[n], by (to -
- * from) * freq[i] for the pair (i, i + turned/2), freq[turned/2] as model_rope_frequencies()
- * gives it; channels from `turned` on stay. In double precision, rounded to dtype at the end; a
+ * from) * freq[i] for the pair (i, i + dims/2), freq[dims/2] as model_rope_frequencies()
+ * gives it; channels from `dims` on stay. In double precision, rounded to dtype at the end; a
  * row whose position stays is not touched. Returns 0, or -1 when out of memory. */
 int rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
-    uint32_t turned, uint32_t n, uint32_t E, enum kv_dtype dtype);
+    uint32_t dims, uint32_t n, uint32_t E, enum kv_dtype dtype);
 
 #endif

@@ -18,13 +18,13 @@
 
 #include "methods/methods.h"
 
-struct turn {
+struct rotation {
 	int64_t distance;
 	double *cos, *sin;              /* [E/2] */
 };
 
 static void
-turn_by(struct turn *t, int64_t distance, const double *freq, uint32_t pairs)
+set_rotation(struct rotation *t, int64_t distance, const double *freq, uint32_t pairs)
 {
 	uint32_t i;
 
@@ -36,7 +36,7 @@ turn_by(struct turn *t, int64_t distance, const double *freq, uint32_t pairs)
 }
 
 static void
-turn_row(float *k, const struct turn *t, uint32_t pairs)
+rotate_row(float *k, const struct rotation *t, uint32_t pairs)
 {
 	double x, y;
 	uint32_t i;
@@ -51,12 +51,12 @@ turn_row(float *k, const struct turn *t, uint32_t pairs)
 
 int
 rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
-    uint32_t turned, uint32_t n, uint32_t E, enum kv_dtype dtype)
+    uint32_t dims, uint32_t n, uint32_t E, enum kv_dtype dtype)
 {
 	double *room = malloc(E * (sizeof *room + sizeof(float)));
 	float *k;
 	char *row = keys;
-	struct turn t = { 0 };
+	struct rotation t = { 0 };
 	int64_t distance;
 	uint32_t i;
 
@@ -69,10 +69,10 @@ rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *
 		if ((distance = (int64_t)to[i] - from[i]) == 0)
 			continue;
 		if (distance != t.distance)
-			turn_by(&t, distance, freq, turned / 2);
-		kv_to_f32(k, row, dtype, turned);
-		turn_row(k, &t, turned / 2);
-		kv_from_f32(row, k, dtype, turned);
+			set_rotation(&t, distance, freq, dims / 2);
+		kv_to_f32(k, row, dtype, dims);
+		rotate_row(k, &t, dims / 2);
+		kv_from_f32(row, k, dtype, dims);
 	}
 	free(room);
 	return 0;

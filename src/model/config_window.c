@@ -35,7 +35,7 @@ sees_all(const struct config *c, const struct kv_model *id, const json_t *types,
 		return (l + 1) % every == 0;
 	/* SmolLM3: the layers without rotary embedding */
 	if (c->family->flags & FAMILY_ROPE_SKIP)
-		return kv_rope_turned(id, l) != 0;
+		return kv_rope_dims(id, l) != 0;
 	return (c->family->flags & FAMILY_WINDOW_SWITCH) && json_is_integer(first) &&
 	    json_integer_value(first) > l;
 }

@@ -323,7 +323,7 @@ name_by(const struct retrieval_head *h, const char *weights, XXH3_state_t *x, ch
 	if (h->has_features)
 		XXH3_128bits_update(x, h->feature_layer, sizeof h->feature_layer);
 	XXH3_128bits_update(x, real, sizeof real);
-	XXH3_128bits_update(x, freq, h->rope.turned / 2 * sizeof *freq);
+	XXH3_128bits_update(x, freq, h->rope.dims / 2 * sizeof *freq);
 	model_hash_text(XXH3_128bits_digest(x), id);
 }
 

@@ -27,7 +27,7 @@ run_rope_append(const struct ops *o, struct dev *d, struct layer_rows *rows, flo
 {
 	if (o->rope_append != NULL && o->rope_append(d, rows, q, k, v, pos, rope, N, H))
 		return;
-	if (rope->turned > 0) {
+	if (rope->dims > 0) {
 		o->rope(d, q, pos, rope, N, H, rows->width);
 		o->rope(d, k, pos, rope, N, rows->heads, rows->width);
 	}

@@ -47,9 +47,9 @@ struct norm {
 
 /* Rotary embedding of a layer */
 struct rotary {
-	const double *freq;          /* device [turned/2] */
+	const double *freq;          /* device [dims/2] */
 	/* how many channels of a head are rotated, the first ones; even, at most E; 0: none */
-	uint32_t turned;
+	uint32_t dims;
 	float factor;                /* multiplies cosine and sine; 1: none */
 };
 
@@ -290,7 +290,7 @@ typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat 
     const float *bias, uint32_t N, int add);
 
 /* Rotary embedding of x[N][heads][E] in place, row n at position pos[n] (device): rotates the pair
- * (i, i + turned/2) by the angle pos * freq[i]; the channels from `turned` on are not changed.
+ * (i, i + dims/2) by the angle pos * freq[i]; the channels from `dims` on are not changed.
  * Angle, sine and cosine are computed in double precision or as exactly. */
 typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const struct rotary *,
     uint32_t N, uint32_t heads, uint32_t E);

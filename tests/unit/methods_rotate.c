@@ -1,6 +1,6 @@
-/* methods_rotate.c - turning a stored key equals rotary embedding at the other position
+/* methods_rotate.c - rotating a stored key equals rotary embedding at the other position
  *
- * Raw keys are turned to their old and to their new positions by the definition, in long
+ * Raw keys are rotated to their old and to their new positions by the definition, in long
  * double; what rotate_keys() makes of the first must be the second, within the rounding of the
  * stored type. */
 #include <math.h>
@@ -80,7 +80,7 @@ check_back(void)
 	for (i = 0; i < N * 4; i++)
 		check(keys[i / 4][i % 4] == before[i / 4][i % 4], "row %u was touched", i / 4);
 	check(rotate_keys(keys, from, to, freq, 4, N, 4, KV_F32) == 0, "rotate_keys failed");
-	check(fabsf(keys[3][0] - before[3][0]) > 1e-3f, "row 3 did not turn");
+	check(fabsf(keys[3][0] - before[3][0]) > 1e-3f, "row 3 was not rotated");
 	check(rotate_keys(keys, to, from, freq, 4, N, 4, KV_F32) == 0, "rotate_keys failed");
 	for (i = 0; i < N * 4; i++)
 		check(fabsf(keys[i / 4][i % 4] - before[i / 4][i % 4]) <= 3e-7f,
@@ -88,7 +88,7 @@ check_back(void)
 		    before[i / 4][i % 4]);
 }
 
-/* Only the first two channels turn; and where none does, nothing is touched. */
+/* Only the first two channels are rotated; where none is, nothing changes. */
 static void
 check_part(void)
 {
@@ -102,7 +102,7 @@ check_part(void)
 			two[i][e % 2] = keys[i][e % 2];
 		}
 	check(rotate_keys(keys, from, to, freq, 0, N, 4, KV_F32) == 0 &&
-	    memcmp(keys, before, sizeof keys) == 0, "no channel turns, and some have");
+	    memcmp(keys, before, sizeof keys) == 0, "no channel is rotated, and some changed");
 	check(rotate_keys(keys, from, to, freq, 2, N, 4, KV_F32) == 0 &&
 	    rotate_keys(two, from, to, freq, 2, N, 2, KV_F32) == 0, "rotate_keys failed");
 	for (i = 0; i < N; i++)

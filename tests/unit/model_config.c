@@ -253,7 +253,7 @@ test_families(void)
 	CHECK(m.id.rope_skip == 4 && m.id.tied_embeddings && m.id.rope_theta == 2e6, "SmolLM3");
 	m = accept("{'model_type':'smollm3','architectures':null,"
 	    "'no_rope_layers':[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}", NULL);
-	CHECK(m.id.rope_skip == 0, "all layers are turned: %u", m.id.rope_skip);
+	CHECK(m.id.rope_skip == 0, "all layers rotate: %u", m.id.rope_skip);
 	m = accept("{'model_type':'phi3','architectures':null,'rope_scaling':null,"
 	    "'rope_parameters':{'rope_type':'default','partial_rotary_factor':0.75}}", NULL);
 	CHECK(m.id.rope_width == 48, "Phi-3: %u", m.id.rope_width);

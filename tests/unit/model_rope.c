@@ -33,7 +33,7 @@ check(const char *name, struct kv_model id, const double *want, size_t n)
 	.rope_beta_fast = fast, .rope_beta_slow = slow, .rope_truncate = round, \
 	.rope_original_max_position = original
 
-/* Only the first channels turn: as a head that is no wider. */
+/* Only the first channels are rotated, as those of a head that is no wider. */
 static void
 test_width(void)
 {
@@ -44,10 +44,10 @@ test_width(void)
 	model_rope_frequencies(&part, freq);
 	CHECK(fabs(freq[31] - plain_64_10000[31]) <=
 	    4e-15 * freq[31], "width 64 of 128: %g", freq[31]);
-	CHECK(kv_rope_turned(&part, 2) == 64 && kv_rope_turned(&part, 3) == 0 &&
-	    kv_rope_turned(&part, 7) == 0, "the fourth layer is skipped");
+	CHECK(kv_rope_dims(&part, 2) == 64 && kv_rope_dims(&part, 3) == 0 &&
+	    kv_rope_dims(&part, 7) == 0, "the fourth layer is skipped");
 	part.rope_width = part.rope_skip = 0;
-	CHECK(kv_rope_turned(&part, 3) == 128, "all channels of all layers");
+	CHECK(kv_rope_dims(&part, 3) == 128, "all channels of all layers");
 }
 
 /* A text that is longer than the original context has the other factors from its beginning. */

@@ -75,9 +75,9 @@ test_rmsnorm(uint32_t N, uint32_t D, float scale, int in_place)
 }
 
 static void
-test_rope(uint32_t N, uint32_t heads, uint32_t E, uint32_t turned, float factor)
+test_rope(uint32_t N, uint32_t heads, uint32_t E, uint32_t dims, float factor)
 {
-	const size_t n = (size_t)N * heads * E, some = (size_t)N * heads * turned;
+	const size_t n = (size_t)N * heads * E, some = (size_t)N * heads * dims;
 	const size_t room = (some + 1) * sizeof(double);
 	float *x = floats(n, 1), *got;
 	double *want = malloc(n * sizeof *want), *freq = malloc((E / 2 + 1) * sizeof *freq);
@@ -91,17 +91,17 @@ test_rope(uint32_t N, uint32_t heads, uint32_t E, uint32_t turned, float factor)
 	for (i = 0; i < N; i++)
 		/* an f32 angle would fail */
 		pos[i] = i == 0 ? 0 : i == 1 ? 99999989 : i * 7919 % 1000003;
-	for (i = 0; i < turned / 2; i++)
-		freq[i] = pow(500000, -2.0 * i / turned);
+	for (i = 0; i < dims / 2; i++)
+		freq[i] = pow(500000, -2.0 * i / dims);
 	for (at = 0; at < some; at++)
-		part[at] = x[at / turned * E + at % turned];
-	ref_rope(part_want, part, pos, freq, N, heads, turned);
-	rope_bound(part_bound, part, pos, freq, N, heads, turned);
+		part[at] = x[at / dims * E + at % dims];
+	ref_rope(part_want, part, pos, freq, N, heads, dims);
+	rope_bound(part_bound, part, pos, freq, N, heads, dims);
 	for (at = 0; at < n; at++) {
-		const size_t from = at / E * turned + at % E;
+		const size_t from = at / E * dims + at % E;
 
-		want[at] = at % E < turned ? part_want[from] * factor : x[at];
-		bound[at] = at % E < turned ? 2 * part_bound[from] * factor : 0;
+		want[at] = at % E < dims ? part_want[from] * factor : x[at];
+		bound[at] = at % E < dims ? 2 * part_bound[from] * factor : 0;
 	}
 	new_case();
 	for (k = 0; k < devices; k++) {
@@ -109,7 +109,7 @@ test_rope(uint32_t N, uint32_t heads, uint32_t E, uint32_t turned, float factor)
 		void *dx = to_device(d, x, n * 4), *dp = to_device(d, pos, N * 4),
 		     *df = to_device(d, freq, E / 2 * 8);
 
-		d->ops->rope(d->dev, dx, dp, &(struct rotary){ df, turned, factor }, N, heads, E);
+		d->ops->rope(d->dev, dx, dp, &(struct rotary){ df, dims, factor }, N, heads, E);
 		got = from_device(d, dx, n);
 		compare_each(d, ROPE, "rope", got, want, bound, n);
 		free(got);

@@ -213,10 +213,10 @@ same_on_device(struct device *d, void *a, void *b, size_t bytes)
 	return same;
 }
 
-/* turned: channels that are rotated, of 64 */
+/* dims: channels that are rotated, of 64 */
 static void
 test_rope_append_each(struct device *d, uint32_t n, enum kv_dtype type, enum kv_dtype last,
-    uint32_t turned)
+    uint32_t dims)
 {
 	enum { H = 6, G = 3, E = 64 };
 	struct text_rows a[TEXTS], b[TEXTS];
@@ -239,7 +239,7 @@ test_rope_append_each(struct device *d, uint32_t n, enum kv_dtype type, enum kv_
 	make_texts(d, a, n, type, last);
 	make_texts(d, b, n, type, last);
 	void *df = to_device(d, freq, sizeof freq);
-	const struct rotary rope = { df, turned, 1 };
+	const struct rotary rope = { df, dims, 1 };
 
 	for (i = 0; i < n; i++) {
 		rows[i] = &a[i].rows;
@@ -254,8 +254,8 @@ test_rope_append_each(struct device *d, uint32_t n, enum kv_dtype type, enum kv_
 		same &= same_on_device(d, a[i].rows.pos, b[i].rows.pos, a[i].plan.all * 4);
 	}
 	same &= same_on_device(d, at[0][0], at[1][0], n * H * E * 4);
-	verdict(same, "rope_append_each, %s: not what each of %u is alone, %u turned", d->name, n,
-	    turned);
+	verdict(same, "rope_append_each, %s: not what each of %u is alone, %u rotated", d->name, n,
+	    dims);
 	for (i = 0; i < 4; i++)
 		d->ops->free(d->dev, at[i / 2][1 + i % 2]);
 	d->ops->free(d->dev, df);
