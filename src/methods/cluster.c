@@ -29,7 +29,7 @@
 #define PRODUCTS (1u << 20)     /* products at a time, or TILE_LEAST rows */
 #define TILE_LEAST 64
 
-struct op_counts {
+struct kmeans {
 	const struct cluster_input *in;
 	size_t row_size;
 	uint32_t n;                     /* clusters */
@@ -94,7 +94,7 @@ slow_products(const struct cluster_input *in, float *k, float *y, const float *x
 }
 
 static int
-products(const struct op_counts *w, const float *x, uint32_t n, const void *keys, uint32_t rows)
+products(const struct kmeans *w, const float *x, uint32_t n, const void *keys, uint32_t rows)
 {
 	if (w->in->products == NULL)
 		return slow_products(w->in, w->k, w->y, x, n, keys, rows);
@@ -125,7 +125,7 @@ struct sample {
 };
 
 static int
-take_sample(struct sample *s, struct op_counts *w)
+take_sample(struct sample *s, struct kmeans *w)
 {
 	const struct cluster_input *in = w->in;
 	uint64_t most = (uint64_t)PER_SEED * in->clusters;
@@ -167,7 +167,7 @@ draw(const struct sample *s, uint64_t *state)
 
 /* w->toward[c] <- the direction of sample i; lowers the deficits accordingly. */
 static int
-plant(struct op_counts *w, struct sample *s, uint32_t c, uint32_t i)
+plant(struct kmeans *w, struct sample *s, uint32_t c, uint32_t i)
 {
 	const uint32_t E = w->in->width;
 	float *x = w->toward + (size_t)c * E;
@@ -191,7 +191,7 @@ plant(struct op_counts *w, struct sample *s, uint32_t c, uint32_t i)
 
 /* Sets the directions of w->n seeds, at least one: if all keys are 0, the direction 0. */
 static int
-plant_seeds(struct op_counts *w)
+plant_seeds(struct kmeans *w)
 {
 	uint64_t state = w->in->seed;
 	struct sample s = { 0 };
@@ -227,7 +227,7 @@ compare(float *restrict best, uint32_t *restrict to, const float *restrict y, ui
 
 /* Assigns each key to its cluster. *changed <- whether an assignment changed. */
 static int
-assign(struct op_counts *w, int *changed)
+assign(struct kmeans *w, int *changed)
 {
 	const struct cluster_input *in = w->in;
 	uint32_t from, rows, c, t;
@@ -250,7 +250,7 @@ assign(struct op_counts *w, int *changed)
 }
 
 static void
-add_up(struct op_counts *w)
+add_up(struct kmeans *w)
 {
 	const size_t E = w->in->width;
 	const char *key = w->in->keys;
@@ -270,7 +270,7 @@ add_up(struct op_counts *w)
 }
 
 static void
-aim(struct op_counts *w)
+aim(struct kmeans *w)
 {
 	const uint32_t E = w->in->width;
 	double length, *sum = w->sum;
@@ -286,7 +286,7 @@ aim(struct op_counts *w)
 }
 
 static int
-go_round(struct op_counts *w)
+go_round(struct kmeans *w)
 {
 	uint32_t i;
 	int changed, code;
@@ -306,7 +306,7 @@ go_round(struct op_counts *w)
 
 /* mean[] <- the means of the clusters with keys, which are renumbered. Returns their number. */
 static uint32_t
-finish(struct op_counts *w, char *mean)
+finish(struct kmeans *w, char *mean)
 {
 	const size_t E = w->in->width;
 	/* overwrites an array that is not read any more */
@@ -327,7 +327,7 @@ finish(struct op_counts *w, char *mean)
 }
 
 static int
-work_start(struct op_counts *w)
+work_start(struct kmeans *w)
 {
 	const size_t E = w->in->width, C = w->in->clusters;
 	const uint64_t sample = (uint64_t)PER_SEED * C;
@@ -351,7 +351,7 @@ work_start(struct op_counts *w)
 }
 
 static void
-work_end(struct op_counts *w)
+work_end(struct kmeans *w)
 {
 	free(w->sum);
 	free(w->members);
@@ -364,7 +364,7 @@ work_end(struct op_counts *w)
 
 /* Returns the first row whose key is not finite, or the number of rows. */
 static uint32_t
-not_finite(const struct op_counts *w)
+not_finite(const struct kmeans *w)
 {
 	const char *key = w->in->keys;
 	uint32_t t;
@@ -378,7 +378,7 @@ not_finite(const struct op_counts *w)
 int
 cluster_keys(const struct cluster_input *in, uint32_t *label, void *mean, uint32_t *n)
 {
-	struct op_counts w = { .in = in, .label = label };
+	struct kmeans w = { .in = in, .label = label };
 	int code;
 
 	w.row_size = in->width * kv_dtype_size(in->dtype);

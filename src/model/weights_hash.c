@@ -25,7 +25,7 @@ struct piece {
 	XXH128_canonical_t digest;
 };
 
-struct op_counts {
+struct hashing {
 	struct piece *piece;            /* [n] tensors in order of their names */
 	struct piece **forward;         /* [n] the same, in order of their places */
 	size_t n;
@@ -52,7 +52,7 @@ by_place(const void *a, const void *b)
 }
 
 static int
-cut(struct op_counts *w, const struct safetensors *st)
+cut(struct hashing *w, const struct safetensors *st)
 {
 	const struct tensor *t;
 	size_t i, n = 0;
@@ -88,7 +88,7 @@ read_ahead(const uint8_t *data, size_t bytes)
 
 /* Hashes the next piece. Returns 0 when there is none; *done <- how many bytes have been hashed. */
 static int
-hash_next(struct op_counts *w, uint64_t *done)
+hash_next(struct hashing *w, uint64_t *done)
 {
 	const size_t i = atomic_fetch_add(&w->next, 1);
 	struct piece *p;
@@ -115,7 +115,7 @@ hash_beside(void *with)
 /* The caller's thread, which is one of them, tells how far they all are. A thread that cannot be
  * had is done without. */
 static void
-hash_all(struct op_counts *w)
+hash_all(struct hashing *w)
 {
 	const struct weights_reading *how = w->how;
 	const unsigned most = how->threads < MOST_THREADS ? how->threads : MOST_THREADS;
@@ -153,7 +153,7 @@ hash_description(XXH3_state_t *x, const struct tensor *t)
 }
 
 static void
-put_together(const struct op_counts *w, const struct safetensors *st, XXH3_state_t *x, char *hex)
+put_together(const struct hashing *w, const struct safetensors *st, XXH3_state_t *x, char *hex)
 {
 	const struct piece *p = w->piece, *end;
 	const struct tensor *t;
@@ -175,7 +175,7 @@ int
 weights_hash(const struct safetensors *st, struct weights_reading *how, char *hex, char *err,
     size_t errlen)
 {
-	struct op_counts w = { .how = how };
+	struct hashing w = { .how = how };
 	struct weights_known known;
 	XXH3_state_t *x = XXH3_createState();
 	int rc = x != NULL ? MODEL_OK : MODEL_ENOMEM;

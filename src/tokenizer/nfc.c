@@ -96,7 +96,7 @@ decompose(const char *text, size_t len, utf8proc_int32_t *c)
 	return n;
 }
 
-struct op_counts {
+struct nfc_buffers {
 	utf8proc_int32_t *c, *spare;    /* both of room code points */
 	size_t room;
 	char *out;
@@ -104,7 +104,7 @@ struct op_counts {
 };
 
 static int
-reserve(struct op_counts *w, size_t points, size_t bytes)
+reserve(struct nfc_buffers *w, size_t points, size_t bytes)
 {
 	void *p;
 	size_t want;
@@ -133,7 +133,7 @@ reserve(struct op_counts *w, size_t points, size_t bytes)
 
 /* Appends form C of a stretch that neither the text before it nor the text after it can change. */
 static int
-append_composed(struct op_counts *w, const char *text, size_t len)
+append_composed(struct nfc_buffers *w, const char *text, size_t len)
 {
 	utf8proc_ssize_t composed;
 	size_t i, n, points = 0;
@@ -154,7 +154,7 @@ append_composed(struct op_counts *w, const char *text, size_t len)
 }
 
 static int
-append_plain(struct op_counts *w, const char *text, size_t len)
+append_plain(struct nfc_buffers *w, const char *text, size_t len)
 {
 	if (reserve(w, 0, len) != 0)
 		return TOKENIZER_ENOMEM;
@@ -169,7 +169,7 @@ append_plain(struct op_counts *w, const char *text, size_t len)
 int
 nfc(const char *text, size_t len, char **out, size_t *outlen)
 {
-	struct op_counts w = { 0 };
+	struct nfc_buffers w = { 0 };
 	size_t i = 0, start, last;
 	int rc;
 
