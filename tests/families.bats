@@ -144,7 +144,7 @@ setup() {
 		[[ "$stderr" == *"keys of low rank (ShadowKV) are not supported for this model"* ]]
 		[ ! -e x.kv ]
 	done
-	for name in phi3 granite olmo2 llama-biases; do
+	for name in phi3 granite olmo2 llama-biases gemma gemma2; do
 		kv-prefill -m "$(family $name)" --ids -o full.kv ids
 		run -5 --separate-stderr kv-observe -m "$(family $name)" --lookahead "$DEMO/lookahead" -o x.kv full.kv
 		[[ "$stderr" == *"lookahead adapters are not supported for models of type "* ]]
