@@ -145,3 +145,24 @@ complete_bash() {
 		assert_success
 	done
 }
+
+# words PROGRAM OPTION: the words that its completion has, without "=" and without the names before them
+words() {
+	"$1" --list-options | awk -F '\t' -v option="$2" '$2 == option { print $4 }' | tr ' ' '\n' | grep -E '=|normalize' | tr -d =
+}
+# known PROGRAM OPTION VALUE: the words that the program names for an unknown one after VALUE
+known() {
+	run -2 "$1" "--$2" "${3:+$3 }zzz=1" ${4:+"${@:4}"}
+	sed -nE "s/^.*there is no option 'zzz', only (.*)$/\1/p" <<<"$output" | tr ' ' '\n'
+}
+
+@test "the words that are completed are those that the programs know" {
+	touch x
+	assert_equal "$(words kv-decode retrieve)" "$(known kv-decode retrieve 'fier budget=9' -m "$DEMO" x)"
+	assert_equal "$(words kv-prefill select | sort)" "$(for method in tsp gemfilter pyramidinfer; do
+		known kv-prefill select $method -m "$DEMO" x; done | sort -u)"
+	assert_equal "$(words kv-prefill evict)" "$(known kv-prefill evict '' -m "$DEMO" x)"
+	assert_equal "$(words kv-plan offload)" "$(known kv-plan offload '')"
+	assert_equal "$(words kv-plan prulong)" "$(known kv-plan prulong '')"
+	assert_regex "$(words kv-plan prulong)" '^prompt.*sparsity$'
+}

@@ -21,15 +21,24 @@ with_name(const struct opt *table, const char *name)
 	return table;
 }
 
+/* Returns ": did you mean NAME?"; if no name is near, ", only " and all names. */
 static const char *
-nearest_word(const struct opt *table, const char *word)
+which_words(const struct opt *table, const char *word)
 {
+	static char all[512];
 	struct nearest_name g;
+	const char *near;
+	size_t n = 0;
 
 	nearest_name_start(&g, word);
-	for (; table->name != NULL; table++)
+	n += (size_t)snprintf(all, sizeof all, ", only");
+	for (; table->name != NULL; table++) {
 		nearest_name_try(&g, table->name, "");
-	return nearest_name_text(&g, "");
+		if (n < sizeof all)
+			n += (size_t)snprintf(all + n, sizeof all - n, " %s", table->name);
+	}
+	near = nearest_name_text(&g, "");
+	return *near != '\0' ? near : all;
 }
 
 /* Sets one word, "name=value", or "name" for a flag; cuts the text in two. */
@@ -49,7 +58,7 @@ set_word(const char *option, char *word, const struct opt *table)
 	snprintf(where, sizeof where, "--%s: %s", option, word);
 	if (o->name == NULL)
 		die(EXIT_USAGE, "--%s: there is no option '%s'%s", option, word,
-		    nearest_word(table, word));
+		    which_words(table, word));
 	if (o->kind != OPT_FLAG && (value == NULL || *value == '\0'))
 		die(EXIT_USAGE, "%s needs a value: %s=%s", where, word, o->arg);
 	if (o->kind == OPT_FLAG && value != NULL && strcmp(value, "0") != 0 &&
