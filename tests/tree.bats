@@ -17,6 +17,11 @@ tree_files() {
 	done
 }
 
+# the members of struct ops, one a line
+ops_names() {
+	sed -nE '/^struct ops \{/,/^\};/s/^\top_[a-z0-9_]+ \*([a-z0-9_]+);.*/\1/p' src/ops/ops.h
+}
+
 # includes_only FOLDER PATTERN: every #include "..." in the folder matches the pattern, or names a header of the folder itself.
 includes_only() {
 	local folder=$1 allowed=$2
@@ -57,11 +62,13 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 
 # The offsets of sections are in its internal headers, the four letters of their types in kinds.h.
 @test "only libkvfile knows the bytes of sections and spells their types" {
+	local types
 	run bash -c 'grep -HE "^#include .libkvfile/" {src/*,cpu,gpu,tools}/*.[ch]* |
 	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype|temporary)\.h"'
 	assert_output ''
-	run grep -nE '"(HEAD|TOKS|POSN|oBSq|mASS|pAID|sCOR|KEYS|bITS|pAGE|cLUS|lOWR|VALS|LGTS|eVNt|pROv|iNDX|ENDS|pADD)"' \
-	    {src/*,cpu,gpu,tools}/*.[ch]*
+	types=$(sed -nE 's/^\tKIND\([A-Z]+, "(.{4})".*/\1/p' libkvfile/kinds.h | paste -sd '|')
+	assert_regex "$types" '^HEAD\|.*\|rHDk\|.*\|pADD$'
+	run grep -nE "\"($types)\"" {src/*,cpu,gpu,tools}/*.[ch]*
 	assert_output ''
 }
 
@@ -118,10 +125,17 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 	assert_output ''
 }
 
+# An op that is missing there gets a device that is not its own.
+@test "every op but open() is in the table that counts operations" {
+	run diff <(ops_names | grep -vx open | sort) \
+	    <(grep -oE 'COUNTED\([a-z0-9_]+\)' src/engine/op_counts.c | sed 's/COUNTED(//; s/)//' | grep -vx name | sort)
+	assert_output ''
+}
+
 # So that a name says whether the device works.
 @test "no function above the backends has the name of an op" {
 	local ops
-	ops=$(sed -nE '/^struct ops \{/,/^\};/s/^\top_[a-z0-9_]+ \*([a-z0-9_]+);.*/\1/p' src/ops/ops.h | paste -sd '|')
+	ops=$(ops_names | paste -sd '|')
 	assert_regex "$ops" '^open\|.*\|fetch_wait$'
 	run bash -c "tree_files c h cc | grep -vE '^\./(cpu|gpu)/' |
 		xargs grep -nE '^([A-Za-z][A-Za-z0-9_ ]*[ *])?($ops)\('"
