@@ -7,37 +7,49 @@ setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 }
 
-# both OPTION ...: evicts x.kv with original positions to a.kv, with compact ones to b.kv, and compares them with the oracle.
+# both A B OPTION ...: evicts x.kv with original positions to A, with compact ones to B
 both() {
-	kv-evict -q "$@" x.kv -o a.kv
-	kv-evict -q --positions compact "$@" x.kv -o b.kv
-	kv-check b.kv
-	"$PYTHON" "$ORACLE/renumber.py" a.kv b.kv
+	kv-evict -q "${@:3}" x.kv -o "$1"
+	kv-evict -q --positions compact "${@:3}" x.kv -o "$2"
+	kv-check "$2"
+}
+
+# renumbered A B [A B ...]: in each pair B is A with compact positions
+renumbered() {
+	"$PYTHON" "$ORACLE/renumber.py" "$@"
 }
 
 @test "rows get the positions up to the longest head, keys are rotated, nothing else changes" {
+	local case pairs=()
 	for dtype in f32 f16 bf16; do
 		for width in 2 6 80 96; do
 			mksnapshot -L 2 -G 2 -H 4 -E $width -N 60,41 -T 70 --ragged -d $dtype --mass --scores random --logits -o x.kv
-			both --budget 20
-			both --rate 0.5
-			both --rate 1
+			for share in "--budget 20" "--rate 0.5" "--rate 1"; do
+				case=$dtype.$width${share// /}
+				# shellcheck disable=SC2086 # words
+				both a.$case b.$case $share
+				pairs+=(a."$case" b."$case")
+			done
 		done
 	done
+	renumbered "${pairs[@]}"
 }
 
 @test "a head without rows stays without, and so does a whole snapshot" {
 	mksnapshot -N 6,0 --scores random -o x.kv
-	both --budget 2
+	both a.kv b.kv --budget 2
+	renumbered a.kv b.kv
 	assert_equal "$(positions b.kv 0 0)" "0 1"
 	mksnapshot -N 0,0 -T 5 --scores random -o x.kv
-	both --budget 2
+	both a.kv b.kv --budget 2
+	renumbered a.kv b.kv
 	assert_equal "$(see b.kv "s.head['next_position']")" 1
 }
 
 @test "shorter heads end where the longest ends" {
 	mksnapshot -L 1 -N 9,4 -T 30 --scores random -o x.kv
-	both --budget 6
+	both a.kv b.kv --budget 6
+	renumbered a.kv b.kv
 	assert_equal "$(positions b.kv 0 0)" "0 1 2 3 4 5"
 	assert_equal "$(positions b.kv 0 1)" "2 3 4 5"
 }
@@ -76,7 +88,7 @@ model() {
 		assert_equal "$(kv-info --positions b.kv | sort -k 3 -u | wc -l)" 1
 		{ head -n 4 ids; tail -n 20 ids; } >left
 		kv-prefill -q -m m --ids --no-template --dtype f32 -o pruned.kv left
-		run -0 "$PYTHON" "$ORACLE/renumber.py" --keys 0 pruned.kv b.kv 1e-6
+		run -0 "$PYTHON" "$ORACLE/renumber.py" --keys 0 1e-6 pruned.kv b.kv
 	done
 }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """renumber - kv-evict --positions compact, from what --positions original left
 
-renumber.py ORIGINAL.kv COMPACT.kv: the second must hold the rows of the first, numbered up to the
+renumber.py ORIGINAL.kv COMPACT.kv [...]: of each pair the second must hold the rows of the first, numbered up to the
 next position, which is the number of rows of the longest head. Keys are turned back to where
 rotary embedding had not been applied and embedded again at the new position, in f64; what is
 stored may differ by its rounding. All else must be equal.
 
-renumber.py --keys LAYER A.kv B.kv TOLERANCE: the keys of one layer, compared.
+renumber.py --keys LAYER TOLERANCE A.kv B.kv: the keys of one layer, compared.
 """
 
 import argparse
@@ -24,6 +24,10 @@ import kvread  # noqa: E402
 # Half of the last bit of a number, as a share of it.
 UNIT = {"f32": 2.0 ** -24, "f16": 2.0 ** -11, "bf16": 2.0 ** -8}
 SUBNORMAL = 2.0 ** -25              # half of the least number of f16
+
+
+class Wrong(Exception):
+    pass
 
 
 def read(path):
@@ -84,44 +88,56 @@ def check_layer(old, new, l, freq, unit):
     for g, pos in enumerate(old.layers[l].positions):
         want = list(range(end - len(pos), end))
         if new.layers[l].positions[g] != want:
-            sys.exit(f"layer {l} KV head {g}: positions {new.layers[l].positions[g]}, want {want}")
+            raise Wrong(f"layer {l} KV head {g}: positions {new.layers[l].positions[g]}, want {want}")
         width = turned(old.model, l)
         raw = embed(old.array(l, "keys", g).astype(float), -np.outer(pos, freq), width)
         keys = embed(raw, np.outer(want, freq), width)
         error = abs(new.array(l, "keys", g) - keys)
         if (error > abs(keys) * unit * 1.01 + SUBNORMAL).any():
-            sys.exit(f"layer {l} KV head {g}: keys off by up to {error.max():g}")
+            raise Wrong(f"layer {l} KV head {g}: keys off by up to {error.max():g}")
         if old.head_rows(l, "values", g) != new.head_rows(l, "values", g):
-            sys.exit(f"layer {l} KV head {g}: other values")
+            raise Wrong(f"layer {l} KV head {g}: other values")
     if old.layers[l].mass != new.layers[l].mass or new.layers[l].queries is not None:
-        sys.exit(f"layer {l}: other attention received, or queries")
+        raise Wrong(f"layer {l}: other attention received, or queries")
 
 
 def check(old, new):
     freq = frequencies(old.model)
     longest = max(n for layer in old.layers for n in layer.rows)
     if new.head != {**old.head, "next_position": max(longest, 1)}:
-        sys.exit(f"head {new.head}")
+        raise Wrong(f"head {new.head}")
     if old.tokens != new.tokens or old.logits != new.logits:
-        sys.exit("other tokens or logits")
+        raise Wrong("other tokens or logits")
     for l in range(len(old.layers)):
         check_layer(old, new, l, freq, UNIT[old.head["dtype"]])
 
 
+def check_pairs(paths):
+    if len(paths) % 2:
+        sys.exit(f"{len(paths)} snapshots are no pairs")
+    wrong = 0
+    for old, new in zip(paths[::2], paths[1::2]):
+        try:
+            check(read(old), read(new))
+        except Wrong as error:
+            wrong += 1
+            print(f"{old} {new}: {error}", file=sys.stderr)
+    sys.exit(wrong > 0)
+
+
 def main():
     parser = argparse.ArgumentParser(description="kv-evict --positions compact")
-    parser.add_argument("old")
-    parser.add_argument("new")
-    parser.add_argument("tolerance", nargs="?", type=float)
-    parser.add_argument("--keys", type=int, metavar="LAYER")
+    parser.add_argument("snapshots", nargs="+", metavar="snapshot")
+    parser.add_argument("--keys", nargs=2, metavar=("LAYER", "TOLERANCE"))
     args = parser.parse_args()
-    old, new = read(args.old), read(args.new)
     if args.keys is None:
-        check(old, new)
+        check_pairs(args.snapshots)
         return
+    layer, tolerance = int(args.keys[0]), float(args.keys[1])
+    old, new = map(read, args.snapshots)
     for g in range(old.model["kv_heads"]):
-        a, b = (s.array(args.keys, "keys", g).astype(float) for s in (old, new))
-        if a.shape != b.shape or not abs(a - b).max() <= args.tolerance:
+        a, b = (s.array(layer, "keys", g).astype(float) for s in (old, new))
+        if a.shape != b.shape or not abs(a - b).max() <= tolerance:
             sys.exit(f"KV head {g}: {a.shape}, {b.shape}, keys off by up to {abs(a - b).max():g}")
 
 
