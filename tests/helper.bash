@@ -120,9 +120,8 @@ as_line() {
 # small_talk N: two needles, N lines of talk of 20 tokens each, and a question
 small_talk() {
 	echo "The access code of Marlow is K742. The secret word of Calton is falcon."
-	for _ in $(seq "$1"); do
-		echo "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch."
-	done
+	# no loop: bats traps every command of one
+	yes "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch." | head -n "$1"
 	printf 'Question: what is the access code of Marlow?\nAnswer:'
 }
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The Llama forward pass in double precision, written from the formulas, against a snapshot.
 
-    llama.py MODEL SNAPSHOT
+    llama.py MODEL SNAPSHOT [SNAPSHOT ...]
 
 Runs the snapshot's tokens through the model folder with plain numpy (a T x T attention matrix, float64, weights as stored) and prints the
 relative error in the L2 norm of keys, values (all layers; only rows that the snapshot holds), observation queries, logits and attention received,
-one line each: `keys 1.2e-07`. Nothing here is shared with the C code. With evicted rows the comparison holds for rows that were computed before the eviction.
+one line each: `x.kv keys 1.2e-07`. Snapshots of the same tokens share a run. Nothing here is shared with the C code. With evicted rows the comparison holds for rows that were computed before the eviction.
 """
 
 import argparse
@@ -138,15 +138,7 @@ def relative(pairs):
     return math.sqrt(difference / sum(float((np.asarray(b) ** 2).sum()) for _, b in pairs))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("model")
-    parser.add_argument("snapshot")
-    options = parser.parse_args()
-    with open(options.snapshot, "rb") as file:
-        snapshot = kvread.read(file)
-    llama = Llama(options.model)
-    keys, values, queries, logits = llama.forward(np.array(snapshot.tokens))
+def compare(path, snapshot, llama, keys, values, queries, logits):
     pairs = {"keys": [], "values": [], "queries": [], "mass": []}
     for l, layer in enumerate(snapshot.layers):
         for g, positions in enumerate(layer.positions):
@@ -165,7 +157,22 @@ def main():
         pairs["logits"] = [(np.array(snapshot.logits), logits)]
     for name, of in pairs.items():
         if of:
-            print(f"{name} {relative(of):.1e}")
+            print(f"{path} {name} {relative(of):.1e}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("model")
+    parser.add_argument("snapshots", nargs="+", metavar="snapshot")
+    options = parser.parse_args()
+    llama, tokens = Llama(options.model), None
+    for path in options.snapshots:
+        with open(path, "rb") as file:
+            snapshot = kvread.read(file)
+        if snapshot.tokens != tokens:
+            tokens = snapshot.tokens
+            computed = llama.forward(np.array(tokens))
+        compare(path, snapshot, llama, *computed)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the caches of two snapshots: same.py A B prints the relative difference (L2) of all keys and values, or fails when
-tokens, next position or rows differ."""
+"""Compares the caches of two snapshots: same.py A B [A B ...] prints for each pair the relative difference (L2) of all keys and
+values, or fails when tokens, next position or rows differ."""
 
 import pathlib
 import sys
@@ -16,20 +16,27 @@ def read(path):
         return kvread.read(file)
 
 
-def main(one, two):
+def compare(one, two):
     a, b = read(one), read(two)
-    assert a.tokens == b.tokens, "tokens differ"
-    assert a.head["next_position"] == b.head["next_position"], "next positions differ"
+    where = f"{one} {two}"
+    assert a.tokens == b.tokens, f"{where}: tokens differ"
+    assert a.head["next_position"] == b.head["next_position"], f"{where}: next positions differ"
     difference = total = 0.0
     for l, (x, y) in enumerate(zip(a.layers, b.layers)):
-        assert [list(p) for p in x.positions] == [list(p) for p in y.positions], f"layer {l}: rows differ"
+        assert [list(p) for p in x.positions] == [list(p) for p in y.positions], f"{where} layer {l}: rows differ"
         for name in ("keys", "values"):
             for g in range(len(x.positions)):
                 p, q = (s.array(l, name, g).astype(np.float64) for s in (a, b))
                 difference += ((p - q) ** 2).sum()
                 total += (p**2).sum()
-    print(f"{(difference / total) ** 0.5:.1e}")
+    print(f"{where}: {(difference / total) ** 0.5:.1e}")
+
+
+def main(paths):
+    assert paths and len(paths) % 2 == 0, f"{len(paths)} snapshots are no pairs"
+    for one, two in zip(paths[::2], paths[1::2]):
+        compare(one, two)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])
