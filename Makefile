@@ -2,7 +2,8 @@
 
 VERSION = 0.1.0
 O = build
-# make takes no names with spaces. The tree may stand in a folder that has some: what is below it is named from here.
+# make takes no names with spaces. The tree may stand in a folder that has some:
+# what is below it is named from here.
 override O := $(subst $(CURDIR)/,,$(O))
 $(if $(word 2,$(O)),$(error O=$(O): make takes no names with spaces, but relative to the tree))
 PREFIX = /usr/local
@@ -12,7 +13,8 @@ INCLUDEDIR = $(PREFIX)/include
 MANDIR = $(PREFIX)/share/man
 PKG_CONFIG = pkg-config
 
-# A text as one word of a shell; and as a string of C in such a word. Folders have names of any characters.
+# A text as one word of a shell; and as a string of C in such a word.
+# Folders have names of any characters.
 quoted = '$(subst ','\'',$(1))'
 c_string = $(call quoted,"$(subst ",\",$(subst \,\\,$(1)))")
 
@@ -20,58 +22,69 @@ CFLAGS = -O2 -g
 WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla
 WERROR =
 SAN =
-# What runs a program that was made for another machine, to ask it for its options: qemu-aarch64 -L FOLDER
+# What runs a program that was made for another machine, to ask it for its options:
+# qemu-aarch64 -L FOLDER
 RUN =
 
-# The CUDA backend. GPU=auto builds it where nvcc and a GPU are, for that GPU; GPU=1 builds it for GPU_ARCHS, where nvcc is; GPU=0 leaves
-# it out. CUDA is the folder of the toolkit.
+# The CUDA backend. GPU=auto builds it where nvcc and a GPU are, for that GPU; GPU=1 builds it for
+# GPU_ARCHS, where nvcc is; GPU=0 leaves it out. CUDA is the folder of the toolkit.
 GPU = auto
 CUDA = $(or $(patsubst %/bin/nvcc,%,$(shell command -v nvcc)),/usr/local/cuda)
 NVCC = $(wildcard $(CUDA)/bin/nvcc)
-# Compute capabilities, without the dot. 8.6 and 8.9 run the code of 8.0; the last one's PTX serves those to come.
+# Compute capabilities, without the dot. 8.6 and 8.9 run the code of 8.0;
+# the last one's PTX serves those to come.
 GPU_ARCHS = 80 90
 
 # SAN=1: AddressSanitizer and UndefinedBehaviorSanitizer
 ifeq ($(SAN),1)
-sanitize = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DSANITIZED
+sanitize = -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+	-fno-omit-frame-pointer -DSANITIZED
 endif
 
 with_gpu := $(filter-out 0 auto,$(GPU))
+silent = $(findstring s,$(firstword -$(MAKEFLAGS)))
 ifneq ($(with_gpu),)
-$(if $(NVCC),,$(error GPU=$(GPU) wants nvcc, and there is no $(CUDA)/bin/nvcc: CUDA= names the folder of the CUDA Toolkit))
+$(if $(NVCC),,$(error GPU=$(GPU) wants nvcc, and there is no $(CUDA)/bin/nvcc: \
+	CUDA= names the folder of the CUDA Toolkit))
 else ifeq ($(GPU)$(sanitize)$(if $(NVCC),,-),auto)
 with_gpu := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
 	awk -F. '/^[0-9]+\.[0-9]+$$/ && $$1 >= 8 { print $$1 $$2 }' | sort -nu)
 ifneq ($(with_gpu),)
 GPU_ARCHS = $(with_gpu)
 # the outermost make, where all is wanted, and no silence
-else ifeq ($(MAKELEVEL)$(filter-out all,$(MAKECMDGOALS))$(findstring s,$(firstword -$(MAKEFLAGS))),0)
-$(info There is no NVIDIA GPU here: GPU=1 builds the CUDA backend all the same, for $(GPU_ARCHS:%=sm_%,) and PTX)
+else ifeq ($(MAKELEVEL)$(filter-out all,$(MAKECMDGOALS))$(silent),0)
+$(info There is no NVIDIA GPU here: \
+	GPU=1 builds the CUDA backend all the same, for $(GPU_ARCHS:%=sm_%,) and PTX)
 endif
 endif
 
-# The libraries that are not installed are folders of src/: #include "cache/cache.h" is src/cache/cache.h.
+# The libraries that are not installed are folders of src/:
+# #include "cache/cache.h" is src/cache/cache.h.
 includes = -I. -Isrc
 std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP $(includes)
 
-# libkvfile/ cpu/ gpu/ and most folders of src/ become one archive each; those from ops/ to forward/, which run a model, become
-# libmodel.a. tools/*.c become programs: some only read and write files, some know the text of tokens, some compute on a device without a model, some run one.
+# libkvfile/ cpu/ gpu/ and most folders of src/ become one archive each; those from ops/ to
+# forward/, which run a model, become libmodel.a. tools/*.c become programs: some only read and
+# write files, some know the text of tokens, some compute on a device without a model, some run one.
 FILE_TOOLS = kv-check kv-convert kv-critical kv-evict kv-footprint kv-plan kvpipe
 TEXT_TOOLS = kv-info
 DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
 MODEL_TOOLS = kv-chat kv-decode kv-observe kv-prefill kv-tokenize kv-tsp-layer
 TOOLS = $(FILE_TOOLS) $(TEXT_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 
-# Libraries, by the names that pkg-config has for them. A missing one is named before anything is compiled.
+# Libraries, by the names that pkg-config has for them.
+# A missing one is named before anything is compiled.
 kvfile_modules = liblz4 libxxhash jansson
 model_modules = libpcre2-8 libutf8proc
 modules = $(kvfile_modules) $(model_modules) lapack
 ifneq ($(filter-out clean uninstall lint html,$(or $(MAKECMDGOALS),all)),)
 ifeq ($(shell $(PKG_CONFIG) --exists $(modules) 2>/dev/null && echo yes),)
 deps = `sh deps.sh build` installs what kvpipe needs
-$(if $(shell $(PKG_CONFIG) --version 2>/dev/null),,$(error there is no $(PKG_CONFIG): $(deps), PKG_CONFIG= names another))
-$(error $(PKG_CONFIG) does not find $(strip $(foreach m,$(modules),$(shell $(PKG_CONFIG) --exists $(m) || echo $(m)))): $(deps))
+$(if $(shell $(PKG_CONFIG) --version 2>/dev/null),,$(error \
+	there is no $(PKG_CONFIG): $(deps), PKG_CONFIG= names another))
+not_found = $(strip $(foreach m,$(modules),$(shell $(PKG_CONFIG) --exists $(m) || echo $(m))))
+$(error $(PKG_CONFIG) does not find $(not_found): $(deps))
 endif
 endif
 
@@ -92,13 +105,15 @@ chat_o = $(call objects,src/chat)
 engine_o = $(call objects,src/engine)
 cli_o = $(call objects,src/cli)
 
-# One source, three instruction sets: cpu/simd_*.c are compiled once for each, cpu/dispatch.c picks at run time.
+# One source, three instruction sets: cpu/simd_*.c are compiled once for each,
+# cpu/dispatch.c picks at run time.
 simd_c = $(wildcard cpu/simd_*.c)
 simd_o = $(foreach isa,base avx2 avx512,$(patsubst %.c,$(O)/%.$(isa).o,$(simd_c)))
 cpu_o = $(patsubst %.c,$(O)/%.o,$(filter-out $(simd_c),$(wildcard cpu/*.c))) $(simd_o)
 base_flags = -DISA=base
 avx2_flags = -DISA=avx2 -mavx2 -mfma -mf16c
-avx512_flags = -DISA=avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512
+avx512_flags = -DISA=avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl \
+	-mavx2 -mfma -mf16c -mprefer-vector-width=512
 # Products in bf16: for one set only, by cpu/bf16_avx512.c
 bf16_flags = $(avx512_flags) -mavx512bf16
 # On other processors than x86-64 only the portable one is compiled.
@@ -108,14 +123,16 @@ bf16_flags =
 endif
 
 last_arch = $(lastword $(GPU_ARCHS))
-nvcc = $(NVCC) -std=c++20 -O3 -lineinfo $(includes) -MMD -MP -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter \
-	$(if $(WERROR),-Werror all-warnings) $(foreach a,$(GPU_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+nvcc = $(NVCC) -std=c++20 -O3 -lineinfo $(includes) -MMD -MP \
+	-Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter $(if $(WERROR),-Werror all-warnings) \
+	$(foreach a,$(GPU_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 
 all: $(TOOLS:%=$(O)/%) $(O)/libkvfile.so $(O)/completions/_kvpipe
 
-# Objects depend on a file with the command that makes them, which is written again only when the command has changed: another CFLAGS=
-# builds again what it concerns. What is linked depends on its objects, so LDFLAGS count as theirs.
+# Objects depend on a file with the command that makes them, which is written again only when the
+# command has changed: another CFLAGS= builds again what it concerns. What is linked depends on its
+# objects, so LDFLAGS count as theirs.
 cc.flags := $(cc) $(LDFLAGS)
 nvcc.flags := $(if $(with_gpu),$(nvcc))
 changed = $(if $(subst <$($(1))>,,<$(file <$(O)/$(1))>),FORCE)
@@ -132,7 +149,8 @@ $(O)/lib%.a: $$($$*_o)
 	rm -f $@ && $(AR) rcs $@ $^
 
 $(O)/libkvfile.so: $(kvfile_o)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared $(no_undefined) -Wl,-soname,libkvfile.so.1 -o $@ $^ $(kvfile_libs)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared $(no_undefined) -Wl,-soname,libkvfile.so.1 \
+	    -o $@ $^ $(kvfile_libs)
 # A sanitizer's functions are in the program.
 no_undefined = $(if $(sanitize),,-Wl,--no-undefined)
 
@@ -165,8 +183,9 @@ model_a = $(O)/libmodel.a $(O)/libtokenizer.a $(O)/libchat.a
 engine_a = $(O)/libengine.a
 cli_a = $(O)/libcli.a
 
-# A program takes from the archives what it uses. What it must not use is kept from it by the libraries that it is linked with: without
-# device_libs there is no device, without model_libs no tokenizer.
+# A program takes from the archives what it uses. What it must not use is kept from it by the
+# libraries that it is linked with: without device_libs there is no device, without model_libs no
+# tokenizer.
 libs = $(kvfile_libs) -lm
 $(DEVICE_TOOLS:%=$(O)/%): libs = $(kvfile_libs) $(device_libs)
 $(TEXT_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) -lm
@@ -176,7 +195,8 @@ $(O)/kv-index: libs += $(lapack_libs)
 $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
 
-# All of them; this one is written before fish's. It is empty where the programs, made for another machine, do not run here.
+# All of them; this one is written before fish's. It is empty where the programs,
+# made for another machine, do not run here.
 $(O)/completions/_kvpipe: src/cli/completions.sh $(TOOLS:%=$(O)/%)
 	RUN='$(RUN)' sh $< $(@D) $(TOOLS:%=$(O)/%)
 

@@ -3,10 +3,11 @@
 #
 # usage: deps.sh [--list] group ...
 #
-# Groups: build, test, ci; real, to fetch a real model (examples/smollm2.sh). This file is the one place that knows the packages (names of Debian 12; Ubuntu has the same). What is
-# there is found by looking for the thing itself, not for the package, so that it also works where there is no dpkg. What is missing
-# is installed with apt-get, as root or through sudo; where that cannot be, it is named and the exit code is 1. --list prints the packages of
-# the groups and does nothing.
+# Groups: build, test, ci; real, to fetch a real model (examples/smollm2.sh). This file is the one
+# place that knows the packages (names of Debian 12; Ubuntu has the same). What is there is found by
+# looking for the thing itself, not for the package, so that it also works where there is no dpkg.
+# What is missing is installed with apt-get, as root or through sudo; where that cannot be, it is
+# named and the exit code is 1. --list prints the packages of the groups and does nothing.
 set -eu
 export LC_ALL=C CDPATH=
 
@@ -38,7 +39,7 @@ table() {
 		test|groff-base|command groff|renders them, as man does
 		test|gnuplot-nox|command gnuplot|plots of examples/compare.sh
 		test|shellcheck|command shellcheck|checks the scripts
-		test|locales|file /usr/share/i18n/locales/de_DE|a language whose numbers have a comma
+		test|locales|file /usr/share/i18n/locales/de_DE|a language with decimal commas
 		test|bsdutils|command script|a terminal for tests
 		test|binutils|command nm|looks into libraries
 		real|python3-venv|python ensurepip|fetches a real model from PyPI
@@ -49,7 +50,15 @@ table() {
 	END
 	# gcc brings its own
 	clang=$(cc --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\).*/\1/p')
-	[ -z "$clang" ] || echo "build|libomp-$clang-dev|openmp cc|OpenMP for clang, which is the compiler here"
+	[ -z "$clang" ] ||
+	    echo "build|libomp-$clang-dev|openmp cc|OpenMP for clang, which is the compiler here"
+}
+
+# links TEXT COMPILER ARGUMENT ...
+links() {
+	text=$1
+	shift
+	echo "$text" | "$@" -o /dev/null -x c - >/dev/null 2>&1
 }
 
 there() {
@@ -59,9 +68,9 @@ there() {
 	header)       echo "#include <$2>" | cc -E - >/dev/null 2>&1 ;;
 	file)         [ -e "$2" ] ;;
 	python)       /usr/bin/python3 -c "import $2" 2>/dev/null ;;
-	openmp)       echo "#include <omp.h>
-	                    int main(void) { return omp_get_max_threads() == 0; }" | "$2" -fopenmp -o /dev/null -x c - >/dev/null 2>&1 ;;
-	clang)        echo "int main(void) { return 0; }" | clang "$2" -o /dev/null -x c - >/dev/null 2>&1 ;;
+	openmp)       links "#include <omp.h>
+	                     int main(void) { return omp_get_max_threads() == 0; }" "$2" -fopenmp ;;
+	clang)        links "int main(void) { return 0; }" clang "$2" ;;
 	esac
 }
 
@@ -77,7 +86,8 @@ missing() {
 	done
 }
 
-# apt_get WHAT PATTERN TOTAL ARGUMENT ...: as with_progress.sh, which says the end of $log when it fails
+# apt_get WHAT PATTERN TOTAL ARGUMENT ...: as with_progress.sh,
+# which says the end of $log when it fails
 apt_get() {
 	what=$1 pattern=$2 total=$3
 	shift 3
@@ -87,7 +97,8 @@ apt_get() {
 }
 
 refuse() {
-	printf '\n%s. Please install these packages, or what they are called on your system:\n\n    %s\n\n' "$1" "$2" >&2
+	printf '\n%s. Please install these packages, %s:\n\n    %s\n\n' \
+	    "$1" "or what they are called on your system" "$2" >&2
 	exit 1
 }
 
@@ -108,7 +119,8 @@ install_packages() {
 	trap 'rm -f "$log"' EXIT
 	apt_get "lists of packages" '^(Get|Hit|Ign):' 8 update || refuse "apt-get failed" "$*"
 	# each is fetched, unpacked and set up
-	count=$(apt-get -s install --no-install-recommends "$@" 2>/dev/null | grep -c '^Inst') || true
+	count=$(apt-get -s install --no-install-recommends "$@" 2>/dev/null |
+	    grep -c '^Inst') || true
 	apt_get "packages fetched, unpacked, set up" '^(Get:|Unpacking|Setting up)' $((3 * count)) \
 	    install -y --no-install-recommends "$@" || refuse "apt-get failed" "$*"
 }
@@ -136,7 +148,8 @@ main() {
 	install_packages $(echo "$wanted" | cut -d '|' -f 1)
 	wanted=$(missing "$@")
 	if [ -n "$wanted" ]; then
-		refuse "Still not found after the installation" "$(echo "$wanted" | cut -d '|' -f 1 | tr '\n' ' ')"
+		refuse "Still not found after the installation" \
+		    "$(echo "$wanted" | cut -d '|' -f 1 | tr '\n' ' ')"
 	fi
 	echo "Installed."
 }

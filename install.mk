@@ -14,32 +14,40 @@ SOVERSION = 1
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h)
 installed_docs = README.md NEWS.md SECURITY.md LICENSE formats/kv-snapshot.md
 # what kvpipe(7) names, and the demo model without what made it
-installed_examples = $(addprefix examples/,accuracy.sh compare.sh report.py) $(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py python/*.py)) \
-	$(addprefix examples/demo-model/,README.md config.json generation_config.json model.safetensors tokenizer.json \
-	    tokenizer_config.json kvpipe-methods.conf duoattention.tsv documents.py bpe.py corpus.py) \
+installed_examples = $(addprefix examples/,accuracy.sh compare.sh report.py) \
+	$(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py \
+	    python/*.py)) \
+	$(addprefix examples/demo-model/,README.md config.json generation_config.json \
+	    model.safetensors tokenizer.json tokenizer_config.json kvpipe-methods.conf \
+	    duoattention.tsv documents.py bpe.py corpus.py) \
 	$(wildcard examples/demo-model/lookahead/* examples/demo-model/retrieval-head/*) \
-	$(wildcard $(addprefix examples/smollm2/,README.md hub_folder.py kvpipe-methods.conf *.tsv lookahead/* retrieval-head/*))
+	$(wildcard $(addprefix examples/smollm2/,README.md hub_folder.py kvpipe-methods.conf *.tsv \
+	    lookahead/* retrieval-head/*))
 installed_python = $(wildcard python/kvsnapshot/*.py)
 pages = $(wildcard man/*.[1-9])
 
 # A folder's name for the shell.
 to = $(call quoted,$(DESTDIR)$(1))
 
-# Variables of kvfile.pc, which quotes them where it uses them: a quotation mark would end that, and # begins a comment.
+# kvfile.pc uses its variables in quotation marks, so their values have none; # begins a comment.
 hash := \#
-pc_line = $(if $(findstring ",$(2)),$(error kvfile.pc cannot name $(2): it has a quotation mark),$(call quoted,$(1)=$(subst $(hash),\$(hash),$(2))))
-pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_line,libdir,$(LIBDIR)) $(call pc_line,includedir,$(INCLUDEDIR)) \
-	$(call pc_line,pythondir,$(PYTHONDIR)) $(call quoted,Version: $(VERSION))
+no_mark = $(if $(findstring ",$(1)),$(error kvfile.pc cannot name $(1): it has a quotation mark))
+pc_line = $(call no_mark,$(2))$(call quoted,$(1)=$(subst $(hash),\$(hash),$(2)))
+pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_line,libdir,$(LIBDIR)) \
+	$(call pc_line,includedir,$(INCLUDEDIR)) $(call pc_line,pythondir,$(PYTHONDIR)) \
+	$(call quoted,Version: $(VERSION))
 
 install: all $(O)/libkvfile.a
-	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) \
-	    $(call to,$(BATSDIR)/kvpipe) $(call to,$(PYTHONDIR)/kvsnapshot)
+	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) \
+	    $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) \
+	    $(call to,$(PYTHONDIR)/kvsnapshot)
 	$(INSTALL) $(TOOLS:%=$(O)/%) $(call to,$(BINDIR))
 	$(INSTALL) -m 644 $(O)/libkvfile.a $(call to,$(LIBDIR))
 	$(INSTALL) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
 	ln -sf libkvfile.so.$(SOVERSION) $(call to,$(LIBDIR)/libkvfile.so)
 	$(INSTALL) -m 644 $(installed_headers) $(call to,$(INCLUDEDIR)/kvfile)
-	{ printf '%s\n' $(pc_lines) && cat libkvfile/kvfile.pc.in; } >$(call to,$(LIBDIR)/pkgconfig/kvfile.pc)
+	{ printf '%s\n' $(pc_lines) && cat libkvfile/kvfile.pc.in; } \
+	    >$(call to,$(LIBDIR)/pkgconfig/kvfile.pc)
 	for page in $(pages); do \
 		dir=$(call to,$(MANDIR))/man$${page##*.} && $(INSTALL) -d "$$dir" && \
 		$(INSTALL) -m 644 $$page "$$dir" || exit; \
@@ -48,27 +56,35 @@ install: all $(O)/libkvfile.a
 	$(INSTALL) -m 644 tests/kvpipe/load.bash $(call to,$(BATSDIR)/kvpipe)
 	$(INSTALL) -m 644 $(installed_python) $(call to,$(PYTHONDIR)/kvsnapshot)
 	[ ! -s $(O)/completions/_kvpipe ] || { \
-		$(INSTALL) -d $(call to,$(BASHCOMPDIR)) $(call to,$(ZSHCOMPDIR)) $(call to,$(FISHCOMPDIR)) && \
+		$(INSTALL) -d $(call to,$(BASHCOMPDIR)) $(call to,$(ZSHCOMPDIR)) \
+		    $(call to,$(FISHCOMPDIR)) && \
 		$(INSTALL) -m 644 $(O)/completions/kvpipe.bash $(call to,$(BASHCOMPDIR)/kvpipe) && \
 		$(INSTALL) -m 644 $(O)/completions/_kvpipe $(call to,$(ZSHCOMPDIR)) && \
 		$(INSTALL) -m 644 $(TOOLS:%=$(O)/completions/%.fish) $(call to,$(FISHCOMPDIR)) && \
-		for tool in $(filter-out kvpipe,$(TOOLS)); do ln -sf kvpipe $(call to,$(BASHCOMPDIR))/$$tool || exit; done; \
+		for tool in $(filter-out kvpipe,$(TOOLS)); do \
+			ln -sf kvpipe $(call to,$(BASHCOMPDIR))/$$tool || exit; \
+		done; \
 	}
 	for file in $(installed_examples:examples/%=%); do \
 		$(INSTALL) -D -m 644 examples/$$file $(call to,$(SHAREDIR))/$$file || exit; \
 	done
-	@[ -n $(call quoted,$(DESTDIR)) ] || { $(loader_knows); } || printf '%s\n' $(call quoted,$(loader_does_not))
+	@[ -n $(call quoted,$(DESTDIR)) ] || { $(loader_knows); } || \
+	    printf '%s\n' $(call quoted,$(loader_does_not))
 
 # A user's PATH need not have ldconfig, and who is not root cannot use it.
-loader_knows = PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; ldconfig -p 2>/dev/null | grep -qF $(call quoted,> $(LIBDIR)/libkvfile.so)
-loader_does_not = The loader does not know $(LIBDIR)/libkvfile.so: LD_LIBRARY_PATH, or a line in /etc/ld.so.conf and ldconfig (as root).
+loader_knows = PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; \
+	ldconfig -p 2>/dev/null | grep -qF $(call quoted,> $(LIBDIR)/libkvfile.so)
+loader_does_not = The loader does not know $(LIBDIR)/libkvfile.so: \
+	LD_LIBRARY_PATH, or a line in /etc/ld.so.conf and ldconfig (as root).
 
 uninstall:
 	rm -f $(foreach tool,$(TOOLS),$(call to,$(BINDIR)/$(tool)))
-	rm -f $(foreach file,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) pkgconfig/kvfile.pc,$(call to,$(LIBDIR)/$(file)))
-	rm -rf $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) $(call to,$(PYTHONDIR)/kvsnapshot) \
-	    $(call to,$(SHAREDIR))
-	rm -f $(foreach name,$(TOOLS),$(call to,$(BASHCOMPDIR)/$(name))) $(call to,$(ZSHCOMPDIR)/_kvpipe) \
+	rm -f $(foreach file,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) \
+	    pkgconfig/kvfile.pc,$(call to,$(LIBDIR)/$(file)))
+	rm -rf $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) \
+	    $(call to,$(PYTHONDIR)/kvsnapshot) $(call to,$(SHAREDIR))
+	rm -f $(foreach name,$(TOOLS),$(call to,$(BASHCOMPDIR)/$(name))) \
+	    $(call to,$(ZSHCOMPDIR)/_kvpipe) \
 	    $(foreach tool,$(TOOLS),$(call to,$(FISHCOMPDIR)/$(tool).fish))
 	for page in $(pages:man/%=%); do rm -f $(call to,$(MANDIR))/man$${page##*.}/$$page; done
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # quickstart.sh - from a fresh clone to an answer out of a tenth of the cache
 #
-# Installs what is missing (deps.sh), builds, and runs the main pipeline on the demo model. O names another build
-# folder than build/. Nothing outside that folder is written, packages aside.
+# Installs what is missing (deps.sh), builds, and runs the main pipeline on the demo model. O names
+# another build folder than build/. Nothing outside that folder is written, packages aside.
 set -eu
 export LC_ALL=C CDPATH=
 
@@ -63,7 +63,8 @@ sh tests/build.sh "$build"
 PATH=$(cd "$build" && pwd):$PATH
 export PATH
 
-heading "3. The prompt: $(kv-tokenize -m "$model" --count "$prompt") tokens of small talk, six facts, one question"
+tokens=$(kv-tokenize -m "$model" --count "$prompt")
+heading "3. The prompt: $tokens tokens of small talk, six facts, one question"
 {
 	printf '\n%s ...\n' "$(head -n 1 "$prompt" | cut -d . -f 1-3)"
 	printf '... %s ...\n' "$(grep -o 'The access code of Elmford is [A-Z0-9]*\.' "$prompt")"
@@ -89,7 +90,9 @@ for snapshot in "$full" "$small"; do
 	printf '    keys + values  %s\n' "$(fact "$snapshot" 'keys + values')"
 done
 show "kv-footprint $(quoted "$full") $(quoted "$small")"
-printf '\nThe rows were all there while the prompt ran, which footprint, memory and peak tell; kept is what is left of them.\n'
+printf '\n%s; %s\n' \
+    'The rows were all there while the prompt ran, which footprint, memory and peak tell' \
+    'kept is what is left of them.'
 printf 'The pipeline of step 5 took %s, loading the model twice included.\n' "$took"
 
 heading "Where to go from here"

@@ -1,10 +1,12 @@
 # make bench: speed as a share of peers measured in the same run: the ops, retrieval, a whole
-# model, the passing of a large snapshot. It wants a quiet machine, 6 GB of memory and of disk (BENCH_DIR),
-# and a few minutes.
+# model, the passing of a large snapshot. It wants a quiet machine,
+# 6 GB of memory and of disk (BENCH_DIR), and a few minutes.
 #
-# make bench-peers [PEERS=folder] [MODELS="folder ..."] [PARTS=] [TOKENS=] [ROWS=] [ROUNDS=]: prompts, steps, batches, start-up, scoring and
-# retrieval beside llama.cpp, transformers and cat, in one table (tests/bench/peers_table.py). It fetches and builds what it measures beside
-# (tests/bench/fetch_peers.sh): LLAMA_PYTHON and TORCH_PYTHON name Pythons that have it already, FETCH=0 fetches nothing.
+# make bench-peers [PEERS=folder] [MODELS="folder ..."] [PARTS=] [TOKENS=] [ROWS=] [ROUNDS=]:
+# prompts, steps, batches, start-up, scoring and retrieval beside llama.cpp, transformers and cat,
+# in one table (tests/bench/peers_table.py). It fetches and builds what it measures beside
+# (tests/bench/fetch_peers.sh): LLAMA_PYTHON and TORCH_PYTHON name Pythons that have it already,
+# FETCH=0 fetches nothing.
 
 BENCH_DIR = $(O)/bench
 bench_o = $(O)/tests/bench/bench.o
@@ -44,14 +46,16 @@ RETRIEVE_ROWS = 32768
 $(O)/smollm2/config.json:
 	O=$(O) sh examples/smollm2.sh >/dev/null
 # for the time that loading it takes
-$(BENCH_DIR)/llama-3.2-1b/tokenizer.json: tests/bin/mktokenizer.py $(BENCH_DIR)/llama-3.2-1b/config.json
+$(BENCH_DIR)/llama-3.2-1b/tokenizer.json: tests/bin/mktokenizer.py \
+    $(BENCH_DIR)/llama-3.2-1b/config.json
 	$(PYTHON) tests/bin/mktokenizer.py $@
 
 bench-peers: all $(bench_cpu) $(bench_whole) $(O)/tests/bin/mksnapshot $(MODELS:%=%/config.json) \
     $(patsubst %,%/tokenizer.json,$(filter $(BENCH_DIR)/llama-3.2-1b,$(MODELS)))
 	pythons=$$(sh tests/bench/fetch_peers.sh $(PEERS)) && set -- $$pythons && \
-	$(PYTHON) tests/bench/peers_table.py $(O) $(BENCH_DIR) --llama "$$1" --torch "$$2" --models $(MODELS) --parts $(PARTS) \
-	    --tokens $(TOKENS) --rows $(ROWS) --rounds $(ROUNDS) --stream-dir $(STREAM_DIR) --stream-rows $(STREAM_ROWS) \
+	$(PYTHON) tests/bench/peers_table.py $(O) $(BENCH_DIR) --llama "$$1" --torch "$$2" \
+	    --models $(MODELS) --parts $(PARTS) --tokens $(TOKENS) --rows $(ROWS) \
+	    --rounds $(ROUNDS) --stream-dir $(STREAM_DIR) --stream-rows $(STREAM_ROWS) \
 	    --retrieve-rows $(RETRIEVE_ROWS)
 
 .PHONY: bench bench-peers

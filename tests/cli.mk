@@ -2,5 +2,6 @@
 
 cli_tests = mapped_file bus_error
 UNIT_TESTS += $(cli_tests:%=$(O)/tests/unit/cli_%)
-$(cli_tests:%=$(O)/tests/unit/cli_%): $(O)/tests/unit/cli_%: $(O)/tests/unit/cli_%.o $(O)/src/cli/%.o
+$(cli_tests:%=$(O)/tests/unit/cli_%): $(O)/tests/unit/cli_%: \
+    $(O)/tests/unit/cli_%.o $(O)/src/cli/%.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ -lpthread

@@ -1,7 +1,8 @@
 # libFuzzer: make fuzz-NAME [FUZZ_SECONDS=60] for one target, make -j fuzz for all
 #
-# A target is LLVMFuzzerTestOneInput() behind #ifdef FUZZ in one of its sources. To add one, give its name, its sources, the archives behind them, its
-# corpus and its limits here. New inputs go to $(O)/fuzz/NAME.corpus, what was found to $(O)/fuzz/found: make a test of it first.
+# A target is LLVMFuzzerTestOneInput() behind #ifdef FUZZ in one of its sources. To add one, give
+# its name, its sources, the archives behind them, its corpus and its limits here. New inputs go to
+# $(O)/fuzz/NAME.corpus, what was found to $(O)/fuzz/found: make a test of it first.
 
 FUZZ_SECONDS = 60
 fuzz_targets = reader safetensors tokenizer chat
@@ -16,7 +17,8 @@ fuzz_reader_limits = -rss_limit_mb=512 -max_len=65536 -timeout=10
 fuzz_safetensors_sources = src/model/safetensors.c src/model/model_files.c
 fuzz_safetensors_archives = $(O)/libmodel.a $(O)/libkvfile.a
 fuzz_safetensors_corpus = tests/fuzz/safetensors
-fuzz_safetensors_limits = -rss_limit_mb=1024 -max_len=4096 -timeout=10 -dict=tests/fuzz/safetensors.dict
+fuzz_safetensors_limits = -rss_limit_mb=1024 -max_len=4096 -timeout=10 \
+	-dict=tests/fuzz/safetensors.dict
 
 # a tokenizer.json, and a text behind it
 fuzz_tokenizer_sources = $(wildcard src/tokenizer/*.c)
@@ -31,27 +33,32 @@ fuzz_chat_limits = -rss_limit_mb=2048 -max_len=4096 -timeout=20 -dict=tests/fuzz
 define fuzz_rules
 $$(O)/fuzz/$(1): $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(wildcard */*.h src/*/*.h)
 	@mkdir -p $$(@D)
-	clang $$(std) $$(WARN) $$(includes) $$(fuzz_flags) -o $$@ $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(model_libs) $$(kvfile_libs) -lm
+	clang $$(std) $$(WARN) $$(includes) $$(fuzz_flags) -o $$@ \
+	    $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(model_libs) $$(kvfile_libs) -lm
 
 # Its last line is how many inputs were tried.
 fuzz-$(1): $$(O)/fuzz/$(1)
 	@mkdir -p $$(O)/fuzz/$(1).corpus $$(O)/fuzz/found
-	@$$< -max_total_time=$$(FUZZ_SECONDS) $$(fuzz_$(1)_limits) -artifact_prefix=$$(O)/fuzz/found/$(1)- \
-	    $$(O)/fuzz/$(1).corpus $$(fuzz_$(1)_corpus) >$$(O)/fuzz/$(1).log 2>&1 || { tail -n 60 $$(O)/fuzz/$(1).log; false; }
+	@$$< -max_total_time=$$(FUZZ_SECONDS) $$(fuzz_$(1)_limits) \
+	    -artifact_prefix=$$(O)/fuzz/found/$(1)- $$(O)/fuzz/$(1).corpus $$(fuzz_$(1)_corpus) \
+	    >$$(O)/fuzz/$(1).log 2>&1 || { tail -n 60 $$(O)/fuzz/$(1).log; false; }
 	@echo "fuzz-$(1): $$$$(tail -n 1 $$(O)/fuzz/$(1).log)"
 endef
 $(foreach target,$(fuzz_targets),$(eval $(call fuzz_rules,$(target))))
 
-# Templates from a grammar, the same ones for the same seed: make fuzz-grammar [GRAMMAR_SEED=1] [GRAMMAR_TEMPLATES=20000]
+# Templates from a grammar, the same ones for the same seed:
+# make fuzz-grammar [GRAMMAR_SEED=1] [GRAMMAR_TEMPLATES=20000]
 GRAMMAR_SEED = 1
 GRAMMAR_TEMPLATES = 20000
 
 $(O)/fuzz/grammar: tests/fuzz/chat_grammar.c $(fuzz_chat_sources) $(wildcard src/chat/*.h)
 	@mkdir -p $(@D)
-	clang $(std) $(WARN) $(includes) $(filter-out -fsanitize=%,$(fuzz_flags)) -fsanitize=address,undefined -o $@ $(filter %.c,$^) $(kvfile_libs) -lm
+	clang $(std) $(WARN) $(includes) $(filter-out -fsanitize=%,$(fuzz_flags)) \
+	    -fsanitize=address,undefined -o $@ $(filter %.c,$^) $(kvfile_libs) -lm
 
 fuzz-grammar: $(O)/fuzz/grammar
-	@$< $(GRAMMAR_SEED) $(GRAMMAR_TEMPLATES) >$(O)/fuzz/grammar.log 2>&1 || { tail -n 60 $(O)/fuzz/grammar.log; false; }
+	@$< $(GRAMMAR_SEED) $(GRAMMAR_TEMPLATES) >$(O)/fuzz/grammar.log 2>&1 || \
+	    { tail -n 60 $(O)/fuzz/grammar.log; false; }
 	@echo "fuzz-grammar: $$(tail -n 1 $(O)/fuzz/grammar.log)"
 
 fuzz: $(fuzz_targets:%=fuzz-%) fuzz-grammar

@@ -1,9 +1,9 @@
-# Unit tests of model/'s folder reading. They link its objects, not the archive: no backend, no tokenizer.
+# Unit tests of src/model/. They link its objects, not the archive: no backend, no tokenizer.
 
-model_folder_o = $(O)/src/ops/device_block.o $(patsubst %,$(O)/src/model/%.o,config config_keys config_kind config_rope config_scale \
-    config_values config_window \
-    family file_kind folder leftovers model model_files notice overrides rope safetensors safetensors_shards \
-    tensor_shape weights_hash weights_known)
+model_folder_o = $(O)/src/ops/device_block.o $(patsubst %,$(O)/src/model/%.o,\
+    config config_keys config_kind config_rope config_scale config_values config_window \
+    family file_kind folder leftovers model model_files notice overrides rope safetensors \
+    safetensors_shards tensor_shape weights_hash weights_known)
 model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_load model_rope model_safetensors \
     model_weights)
 UNIT_TESTS += $(model_unit)
@@ -12,8 +12,8 @@ $(model_unit): %: %.o $(model_folder_o) $(O)/libkvfile.a
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
 # These need a whole model and a backend.
-model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_index model_observation \
-    model_prompt_stream)
+model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_index \
+    model_observation model_prompt_stream)
 UNIT_TESTS += $(model_whole)
 $(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)

@@ -1,4 +1,5 @@
-# A malloc() that fails when a test asks it to, for tests/out_of_memory.bats. No sanitizer's malloc beside it.
+# A malloc() that fails when a test asks it to, for tests/out_of_memory.bats.
+# No sanitizer's malloc beside it.
 
 $(O)/tests/bin/failing_malloc.so: tests/bin/failing_malloc.c
 	@mkdir -p $(@D)

