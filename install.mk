@@ -14,7 +14,8 @@ SOVERSION = 1
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h)
 installed_docs = README.md NEWS.md SECURITY.md LICENSE formats/kv-snapshot.md
 # what kvpipe(7) names, and the demo model without what made it
-installed_examples = $(addprefix examples/,accuracy.sh compare.sh report.py) \
+installed_examples = \
+	$(addprefix examples/,accuracy.sh compare.sh compare_results.sh report.py) \
 	$(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py \
 	    python/*.py)) \
 	$(addprefix examples/demo-model/,README.md config.json generation_config.json \

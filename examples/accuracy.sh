@@ -1,8 +1,9 @@
 #!/bin/sh
 # accuracy.sh - how often the demo model still finds the answer when most of the cache is gone
 #
-# Makes documents with six facts and one question each, prefills each of them once, and asks the snapshot: with all rows, and with the
-# rows that SnapKV (window 16, kernel 7) or StreamingLLM (4 sinks, the rest recent) keep. Prints a table of exact matches, in percent.
+# Makes documents with six facts and one question each, prefills each of them once, and asks the
+# snapshot: with all rows, and with the rows that SnapKV (window 16, kernel 7) or StreamingLLM (4
+# sinks, the rest recent) keep. Prints a table of exact matches, in percent.
 #
 # usage: examples/accuracy.sh [--documents N] [--tokens T] [--needles N] [--digits N] [--seed N]
 #
@@ -42,7 +43,10 @@ while [ $# -gt 0 ]; do
 	shift 2
 done
 
-command -v python3 >/dev/null || { echo "accuracy.sh: python3 is needed to make the documents" >&2; exit 1; }
+if ! command -v python3 >/dev/null; then
+	echo "accuracy.sh: python3 is needed to make the documents" >&2
+	exit 1
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -52,8 +56,9 @@ full=$work/full.kv
 stop='.
 '
 
-# grade NAME [snapshot]: lets the model answer, and notes NAME when the text up to the end of the sentence is the answer. A program
-# that fails in front of this one makes it fail too, since the snapshot then has no end marker.
+# grade NAME [snapshot]: lets the model answer, and notes NAME when the text up to the end of the
+# sentence is the answer. A program that fails in front of this one makes it fail too, since the
+# snapshot then has no end marker.
 grade() {
 	kv-decode -q -m "$model" -n 12 --stop "$stop" "${2:--}" >"$work/text"
 	if [ "$(tr -d ' \n' <"$work/text")" = "$expected" ]; then
@@ -62,7 +67,9 @@ grade() {
 }
 
 percent() {
-	awk -v name="$1" -v n="$documents" '$0 == name { right++ } END { printf "%.0f", 100 * right / n }' "$work/right"
+	awk -v name="$1" -v n="$documents" '
+		$0 == name { right++ }
+		END { printf "%.0f", 100 * right / n }' "$work/right"
 }
 
 progress() {
@@ -80,7 +87,8 @@ for prompt in "$work"/*.txt; do
 	kv-prefill -q -m "$model" --observe 16 -o "$full" "$prompt"
 	grade full "$full"
 	for rate in $rates; do
-		kv-score --method snapkv --kernel 7 "$full" | kv-evict --rate "$rate" | grade "snapkv $rate"
+		kv-score --method snapkv --kernel 7 "$full" | kv-evict --rate "$rate" |
+			grade "snapkv $rate"
 		kv-score --method recent "$full" | kv-evict --rate "$rate" | grade "recent $rate"
 	done
 	number=$((number + 1))
@@ -88,7 +96,8 @@ for prompt in "$work"/*.txt; do
 done
 [ ! -t 2 ] || echo >&2
 
-echo "$documents documents of about $tokens tokens with $needles facts each: answers exactly right, in %"
+echo "$documents documents of about $tokens tokens with $needles facts each:" \
+    "answers exactly right, in %"
 echo
 echo "full cache: $(percent full)"
 echo

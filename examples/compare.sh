@@ -1,49 +1,69 @@
 #!/bin/sh
-# compare.sh - accuracy, kept rows, KV footprint and time of the methods in examples/methods, over documents with a question each
+# compare.sh - accuracy, kept rows, KV footprint and time of the methods in examples/methods,
+# over documents with a question each
 #
-# usage: examples/compare.sh [-chk] [-b BUDGETS | -r RATES] [-C CONF] [-d FOLDER [-m MODEL] | -s SEED -t TOKENS] [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-P METHOD] [-T TABLE]
+# usage: examples/compare.sh [-chk] [-b BUDGETS | -r RATES] [-C CONF]
+#            [-d FOLDER [-m MODEL] | -s SEED -t TOKENS] [-M METHODS] [-n DOCUMENTS] [-p PLOT]
+#            [-P METHOD] [-T TABLE]
 #
-#   -b BUDGETS    rows of each KV head to keep, or to read at each step, with blanks between them, instead of rates
-#   -c            share: what does not depend on the rate, the prefill above all, runs once for each document and not for each method and
-#                 rate. Results are the same; seconds no longer say what a method takes. Needs room in TMPDIR for some snapshots
-#   -C CONF       settings of the methods for the model (examples/methods/common.sh says which; MODEL/kvpipe-methods.conf)
-#   -d FOLDER     documents: files *.txt, which are run as they are, chat template included, with *.answer beside them; instead of
-#                 documents that are made for the demo model
+#   -b BUDGETS    rows of each KV head to keep, or to read at each step, with blanks between them,
+#                 instead of rates
+#   -c            share: what does not depend on the rate, the prefill above all, runs once for each
+#                 document and not for each method and rate. Results are the same; seconds no longer
+#                 say what a method takes. Needs room in TMPDIR for some snapshots
+#   -C CONF       settings of the methods for the model (examples/methods/common.sh says which;
+#                 MODEL/kvpipe-methods.conf)
+#   -d FOLDER     documents: files *.txt, which are run as they are, chat template included, with
+#                 *.answer beside them; instead of documents that are made for the demo model
 #   -h, --help    print this
-#   -k            print accuracy by kind, too: that of a document stands in its name, behind the first "-"
+#   -k            print accuracy by kind, too: that of a document stands in its name,
+#                 behind the first "-"
 #   -m MODEL      another model than the demo model; needs -d
 #   -M METHODS    names of scripts in examples/methods, with blanks between them (all of them)
-#   -n DOCUMENTS  how many documents: made, with six facts and a question each (10); or the first ones of FOLDER (all)
-#   -p PLOT       draw accuracy against footprint, kept rows and what is read, with gnuplot, to a file that ends in .svg or .png
-#   -P METHOD     compare all methods with this one, document by document (with the same rate, or with `full`), too; with -k by kind
+#   -n DOCUMENTS  how many documents: made, with six facts and a question each (10);
+#                 or the first ones of FOLDER (all)
+#   -p PLOT       draw accuracy against footprint, kept rows and what is read, with gnuplot, to a
+#                 file that ends in .svg or .png
+#   -P METHOD     compare all methods with this one, document by document (with the same rate, or
+#                 with `full`), too; with -k by kind
 #   -r RATES      shares of the rows to keep, with blanks between them ("0.05 0.1 0.2")
 #   -s SEED       make other documents (1)
 #   -t TOKENS     their length, about (1000)
-#   -T TABLE      write the results to this file as they come, one line for each run, with tabs: method, rate, document, right (1 or 0),
-#                 kept, footprint, peak (in %), seconds, read, memory (in %). Runs that are in the file already are not done again: what was
-#                 interrupted goes on, and methods, rates and documents can be added. The first line is a comment that has the settings;
-#                 a file with other settings is refused.
+#   -T TABLE      write the results to this file as they come, one line for each run, with tabs:
+#                 method, rate, document, right (1 or 0), kept, footprint, peak (in %), seconds,
+#                 read, memory (in %). Runs that are in the file already are not done again: what
+#                 was interrupted goes on, and methods, rates and documents can be added. The first
+#                 line is a comment that has the settings; a file with other settings is refused.
 #
-# An answer to a made document is right when it is exactly the expected one. With -d it is right when it contains each line of the file
-# *.answer, in capitals or not, since a model that chats says more than that.
+# An answer to a made document is right when it is exactly the expected one. With -d it is right
+# when it contains each line of the file *.answer, in capitals or not, since a model that chats says
+# more than that.
 #
-# Prints a line for each method and rate, means over the documents: right answers, rows kept when the answer begins, footprint, memory and
-# peak of the whole run, bytes of the cache that are read for each token of the answer (what an index needs included), all in %; seconds of
-# a run; the interval that holds the true accuracy with 95 % (Wilson's score interval). Then critical footprints: the least with nine tenths of the full cache's accuracy; and the same of memory and of what is read.
+# Prints a line for each method and rate, means over the documents: right answers, rows kept when
+# the answer begins, footprint, memory and peak of the whole run, bytes of the cache that are read
+# for each token of the answer (what an index needs included), all in %; seconds of a run; the
+# interval that holds the true accuracy with 95 % (Wilson's score interval). Then critical
+# footprints: the least with nine tenths of the full cache's accuracy; and the same of memory and of
+# what is read.
 #
-# What is kept has a * where it is more than a twentieth above the rate: a window, sinks or heads that are kept in any case; in the plot these
-# points have a circle. The plot leaves out what methods do not differ in.
+# What is kept has a * where it is more than a twentieth above the rate: a window, sinks or heads
+# that are kept in any case; in the plot these points have a circle. The plot leaves out what
+# methods do not differ in.
 #
-# The footprint is that of the PruLong paper: what each token finds in a layer when it runs through it. Memory is the rows of all layers,
-# added up over the time of the run: less than the footprint where layers run one after the other and are thinned out, or see other tokens
-# (kv-footprint(1)). Both count what is run to score rows, and not stored.
-# -P prints how many documents a method has right that the other has wrong, and the reverse, and p of the exact sign test (McNemar's, two
-# sides): how likely so uneven numbers would be if both were as good. No document counts that either method failed on.
+# The footprint is that of the PruLong paper: what each token finds in a layer when it runs through
+# it. Memory is the rows of all layers, added up over the time of the run: less than the footprint
+# where layers run one after the other and are thinned out, or see other tokens (kv-footprint(1)).
+# Both count what is run to score rows, and not stored.
+# -P prints how many documents a method has right that the other has wrong, and the reverse, and p
+# of the exact sign test (McNemar's, two sides): how likely so uneven numbers would be if both were
+# as good. No document counts that either method failed on.
 #
-# A run that fails is counted and named, and the exit status is 1. Needs the programs from the PATH or build/, and Python 3 to make documents.
+# A run that fails is counted and named, and the exit status is 1.
+# Needs the programs from the PATH or build/, and Python 3 to make documents.
 set -eu
 
-# Numbers have a point, whatever the user's language writes, texts are bytes, and cd goes where it is told.
+# Numbers have a point, whatever the user's language writes, texts are bytes,
+# and cd goes where it is told.
 export LC_ALL=C CDPATH=
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -75,6 +95,11 @@ refuse() {
 usage() {
 	sed -n 's/^# usage: /usage: /p' "$0" >&2
 	exit 2
+}
+
+# can_write FILE: whether it can be made, or written again
+can_write() {
+	[ ! -d "$1" ] && [ -w "$(dirname "$1")" ] && { [ ! -e "$1" ] || [ -w "$1" ]; }
 }
 
 # plain_name OPTION NAME: sets $name to a file's name that no program takes for an option
@@ -116,12 +141,15 @@ esac
 [ -e "$model/config.json" ] || refuse "-m $model: there is no model folder"
 [ -z "$conf" ] || [ -e "$conf" ] || refuse "there is no $conf"
 if [ -n "$folder" ]; then
-	[ -z "$seed$tokens" ] || refuse "-s and -t are for documents that are made, and -d names some"
+	[ -z "$seed$tokens" ] ||
+		refuse "-s and -t are for documents that are made, and -d names some"
 else
 	[ "$(cd "$model" && pwd)" = "$here/demo-model" ] ||
-		refuse "documents are made for the demo model only: name a folder of *.txt and *.answer with -d"
+		refuse "documents are made for the demo model only:" \
+			"name a folder of *.txt and *.answer with -d"
 fi
-[ -n "$methods" ] || methods="full $(basename -a -s .sh "$here"/methods/*.sh | grep -vx -e common -e full)"
+[ -n "$methods" ] ||
+	methods="full $(basename -a -s .sh "$here"/methods/*.sh | grep -vx -e common -e full)"
 case $methods$rates in
 *[*?[]*) refuse "-M, -b and -r: names and numbers, not wildcards" ;;
 esac
@@ -132,7 +160,7 @@ done
 *" $reference "*) ;;
 *) refuse "-P $reference: it is not among the methods that are run" ;;
 esac
-if [ -n "$plot" ] && { [ -d "$plot" ] || ! [ -w "$(dirname "$plot")" ] || { [ -e "$plot" ] && ! [ -w "$plot" ]; }; }; then
+if [ -n "$plot" ] && ! can_write "$plot"; then
 	say "-p $plot: this file cannot be written"
 	exit 1
 fi
@@ -148,26 +176,35 @@ if [ -z "$folder" ] && ! command -v python3 >/dev/null; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-trap '[ -z "$table" ] || say "interrupted: $table has the runs so far, and the same command goes on from there"; exit 130' INT TERM
+trap '[ -z "$table" ] || say "interrupted: $table has the runs so far," \
+	"and the same command goes on from there"; exit 130' INT TERM
 runs=${table:-$work/runs}
 todo=$work/todo
 wanted=$work/wanted
 failures=$work/failures
 : >"$failures"
 
+# shellcheck source=compare_results.sh
+. "$here/compare_results.sh"
+
 # ---- documents, and the table ----
 
-# Writes the names of the documents without .txt to $work/names, and says in $what and $identity what they are, in $match when an
-# answer is right.
+# Writes the names of the documents without .txt to $work/names, and says in $what and $identity
+# what they are, in $match when an answer is right.
 find_documents() {
 	if [ -n "$folder" ]; then
 		set -- "$folder"/*.txt
 		[ -e "$1" ] || refuse "-d $folder: there is no *.txt"
 		for document; do
 			case ${document#"$folder/"} in
-			*[[:cntrl:]]*) refuse "-d $folder: the name of a document has a line break or a tab" ;;
+			*[[:cntrl:]]*)
+				refuse "-d $folder:" \
+					"the name of a document has a line break or a tab"
+				;;
 			esac
-			[ -s "${document%.txt}.answer" ] || refuse "$document needs ${document%.txt}.answer, which is missing or empty"
+			answer=${document%.txt}.answer
+			[ -s "$answer" ] ||
+				refuse "$document needs $answer, which is missing or empty"
 		done
 		basename -a -s .txt "$@" | head -n "${documents:-$#}" >"$work/names"
 		what="$(wc -l <"$work/names") documents of $folder"
@@ -176,7 +213,8 @@ find_documents() {
 	else
 		: "${documents:=10}" "${tokens:=1000}" "${seed:=1}"
 		folder=$work/documents
-		python3 "$here/demo-model/documents.py" --n "$documents" --tokens "$tokens" --seed "$seed" --out "$folder"
+		python3 "$here/demo-model/documents.py" --n "$documents" --tokens "$tokens" \
+			--seed "$seed" --out "$folder"
 		basename -a -s .txt "$folder"/*.txt >"$work/names"
 		match=exact
 		what="$documents documents of about $tokens tokens with 6 facts each"
@@ -186,13 +224,15 @@ find_documents() {
 		refuse "-k: the name $(cat "$work/kindless") has no kind behind a -"
 }
 
-# A line that is the same when the same runs have the same results. How many documents and which methods and rates may differ.
+# A line that is the same when the same runs have the same results.
+# How many documents and which methods and rates may differ.
 settings() {
 	file=${conf:-$model/kvpipe-methods.conf}
 	checksum=none
 	[ ! -e "$file" ] || checksum=$(cksum <"$file")
-	printf '# compare.sh: model %s; documents %s; settings of methods %s; by %s; with memory%s\n' "$(cd "$model" && pwd)" "$identity" \
-		"$checksum" "$by" "${share:+; shared}"
+	printf '# compare.sh: model %s; documents %s; settings of methods %s' \
+		"$(cd "$model" && pwd)" "$identity" "$checksum"
+	printf '; by %s; with memory%s\n' "$by" "${share:+; shared}"
 }
 
 # An older table must have the same settings. A last line that was cut off is dropped.
@@ -222,7 +262,7 @@ rates_of() {
 	fi
 }
 
-# $wanted: method, rate and document of each run, with tabs; $todo: those which are not in the table.
+# $wanted <- method, rate and document of each run, with tabs; $todo <- the runs not in the table.
 plan() {
 	while IFS= read -r document; do
 		for method in $methods; do
@@ -231,10 +271,12 @@ plan() {
 			done
 		done
 	done <"$work/names" >"$wanted"
-	awk -F '\t' 'NR == FNR { done[$1, $2, $3] = 1; next } !(($1, $2, $3) in done)' "$runs" "$wanted" >"$todo"
+	awk -F '\t' 'NR == FNR { done[$1, $2, $3] = 1; next } !(($1, $2, $3) in done)' \
+		"$runs" "$wanted" >"$todo"
 	all_runs=$(wc -l <"$wanted")
 	todo_runs=$(wc -l <"$todo")
-	[ "$todo_runs" -eq "$all_runs" ] || say "$((all_runs - todo_runs)) of $all_runs runs are in $table already"
+	[ "$todo_runs" -eq "$all_runs" ] ||
+		say "$((all_runs - todo_runs)) of $all_runs runs are in $table already"
 }
 
 # ---- running ----
@@ -257,13 +299,15 @@ one() {
 	method=$1 rate=$2 document=$3
 	shift 3
 	started=$(date +%s.%N)
-	if ! sh "$here/methods/$method.sh" "$@" "$folder/$document.txt" >"$work/line" 2>"$work/messages" </dev/null; then
+	if ! sh "$here/methods/$method.sh" "$@" "$folder/$document.txt" \
+	    >"$work/line" 2>"$work/messages" </dev/null; then
 		printf '%s\t%s\t%s\t%s\n' "$method" "$rate" "$document" "$(reason)" >>"$failures"
 		return
 	fi
 	ended=$(date +%s.%N)
-	EXPECTED=$(cat "$folder/$document.answer") DOCUMENT=$document awk -v rate="$rate" -v matching="$match" \
-	    -v started="$started" -v ended="$ended" -v OFS='\t' '
+	EXPECTED=$(cat "$folder/$document.answer") DOCUMENT=$document \
+	    awk -v rate="$rate" -v matching="$match" -v started="$started" -v ended="$ended" \
+	    -v OFS='\t' '
 		# the fields of s from the first one on, with sep between them
 		function words(s, first, sep, word, n, i, all) {
 			n = split(s, word, " ")
@@ -273,13 +317,16 @@ one() {
 		}
 		{
 			if (matching == "contained") {
+				answer = tolower(words($0, 7, " "))
 				lines = split(ENVIRON["EXPECTED"], expected, "\n")
 				right = 1
 				for (i = 1; i <= lines; i++)
-					right = right && index(tolower(words($0, 7, " ")), tolower(words(expected[i], 1, " "))) > 0
+					if (!index(answer, tolower(words(expected[i], 1, " "))))
+						right = 0
 			} else
 				right = words($0, 7, "") == ENVIRON["EXPECTED"]
-			print $1, rate, ENVIRON["DOCUMENT"], right, $2, $3, $5, ended - started, $6, $4
+			print $1, rate, ENVIRON["DOCUMENT"], right, $2, $3, $5, ended - started, \
+			    $6, $4
 			exit
 		}' "$work/line" >>"$runs"
 }
@@ -292,7 +339,8 @@ progress() {
 	fi
 	reported=$now
 	left=
-	[ "$done_runs" -eq 0 ] || left=", about $(((now - began) * (todo_runs - done_runs) / done_runs)) s left"
+	[ "$done_runs" -eq 0 ] ||
+		left=", about $(((now - began) * (todo_runs - done_runs) / done_runs)) s left"
 	if [ -t 2 ]; then
 		printf '\r%s of %s runs%s \033[K' "$done_runs" "$todo_runs" "$left" >&2
 	else
@@ -316,267 +364,6 @@ run_all() {
 		done_runs=$((done_runs + 1))
 	done <"$todo"
 	[ ! -t 2 ] || printf '\r\033[K' >&2
-}
-
-# ---- reporting ----
-
-# Means over the documents, in the order in which methods and rates were given: method, rate, runs, accuracy, kept, footprint, peak,
-# seconds, read, memory, with tabs.
-means() {
-	awk -F '\t' -v OFS='\t' '
-		/^#/ { next }
-		NR == FNR {
-			if (!(($1, $2) in n)) {
-				key[++keys] = $1 FS $2
-				n[$1, $2] = 0
-			}
-			want[$1, $2, $3] = 1
-			next
-		}
-		($1, $2, $3) in want {
-			n[$1, $2]++
-			for (i = 4; i <= 10; i++)
-				sum[$1, $2, i] += $i
-		}
-		END {
-			for (k = 1; k <= keys; k++) {
-				split(key[k], name, FS)
-				count = n[name[1], name[2]]
-				if (count == 0)
-					continue
-				line = name[1] OFS name[2] OFS count
-				for (i = 4; i <= 10; i++)
-					line = line OFS sum[name[1], name[2], i] / count * (i == 4 ? 100 : 1)
-				print line
-			}
-		}' "$wanted" "$runs"
-}
-
-# interval(right, n): Wilson's score interval with 95 %, in %, "lower-upper". sign_test(a, b): of a differences one way and b the other, the
-# chance that a fair coin is as uneven, two-sided. Both for awk.
-statistics='
-	function interval(right, n, z2, centre, half) {
-		z2 = 1.959963984540054 ^ 2
-		centre = (right + z2 / 2) / (n + z2)
-		half = sqrt(z2 * (right * (n - right) / n + z2 / 4)) / (n + z2)
-		return sprintf("%.0f-%.0f", 100 * centre - 100 * half + 1e-9, 100 * centre + 100 * half)
-	}
-	function sign_test(a, b, n, few, i, log_term, p) {
-		n = a + b
-		few = a < b ? a : b
-		log_term = -n * log(2)
-		p = exp(log_term)
-		for (i = 1; i <= few; i++) {
-			log_term += log((n - i + 1) / i)
-			p += exp(log_term)
-		}
-		return 2 * p < 1 ? 2 * p : 1
-	}'
-
-# exceeds(): whether a line of the means keeps more than a twentieth above what was asked for. A method that keeps all rows and reads some does
-# not. Of budgets in rows what was asked for is not known as a share. For awk.
-# shellcheck disable=SC2016
-exceeding='
-	function asked(rate) { return sub(/%$/, "", rate) ? rate + 0 : 100 * rate }
-	function exceeds() { return by == "rate" && $2 != "all" && $9 > $5 - 0.01 && $5 > 1.05 * asked($2) }
-'
-
-print_table() {
-	printf '%s\n\n' "$what"
-	echo "| method | $by | accuracy % | kept % | footprint % | memory % | peak % | read % | seconds | 95 % interval |"
-	echo "|---|---|---|---|---|---|---|---|---|---|"
-	awk -F '\t' -v by="$by" "$statistics$exceeding"'
-		{
-			printf "| %s | %s | %.0f | %.1f%s | %.1f | %.1f | %.1f | %.1f | %.2f | %s |\n", $1, $2, $4, $5, exceeds() ? " \\*" : "", $6, $10,
-			    $7, $9, $8, interval($4 * $3 / 100, $3)
-			marked += exceeds()
-		}
-		END { if (marked) print "\n\\* more rows than were asked for: some are kept in any case" }' "$work/means"
-}
-
-# Of two files, $wanted and $runs: the kinds of documents in $kind, in order, methods and rates as in means(), and right[method, rate,
-# document] of the runs that are wanted and there. For awk.
-# shellcheck disable=SC2016
-read_runs='
-	BEGIN { FS = "\t" }
-	/^#/ { next }
-	NR == FNR {
-		if (!(($1, $2) in seen))
-			key[++keys] = $1 FS $2
-		seen[$1, $2] = want[$1, $2, $3] = 1
-		if (!($3 in kind_of)) {
-			document[++documents] = $3
-			kind_of[$3] = substr($3, index($3, "-") + 1)
-			if (!(kind_of[$3] in met))
-				kind[++kinds] = kind_of[$3]
-			met[kind_of[$3]]++
-		}
-		next
-	}
-	($1, $2, $3) in want { right[$1, $2, $3] = $4 }
-	function heading(first, i, rule) {
-		rule = first
-		gsub(/[^|]+/, "---", rule)
-		for (i = 1; by_kind && i <= kinds; i++) {
-			first = first " " kind[i] " |"
-			rule = rule "---|"
-		}
-		print first "\n" rule
-	}'
-
-# Accuracy and interval of each kind.
-print_kinds() {
-	printf '\naccuracy by kind, %% (95 %% interval)\n\n'
-	awk -v by="$by" -v by_kind=1 "$statistics$read_runs"'
-		END {
-			heading("| method | " by " |")
-			for (k = 1; k <= keys; k++) {
-				split(key[k], name, FS)
-				split("", n)
-				split("", sum)
-				for (d = 1; d <= documents; d++) {
-					if (!((name[1], name[2], document[d]) in right))
-						continue
-					n[kind_of[document[d]]]++
-					sum[kind_of[document[d]]] += right[name[1], name[2], document[d]]
-				}
-				line = "| " name[1] " | " name[2] " |"
-				for (i = 1; i <= kinds; i++) {
-					count = n[kind[i]]
-					cell = "-"
-					if (count)
-						cell = sprintf("%.0f (%s)", 100 * sum[kind[i]] / count, interval(sum[kind[i]], count))
-					line = line " " cell " |"
-				}
-				print line
-			}
-		}' "$wanted" "$runs"
-}
-
-# What each method has right that $reference has wrong, at the same rate, and the reverse.
-print_pairs() {
-	printf '\ncompared with %s, document by document\n\n' "$reference"
-	awk -v by="$by" -v reference="$reference" -v by_kind="${kinds:-0}" "$statistics$read_runs"'
-		END {
-			heading("| method | " by " | documents | only it is right | only " reference " is | p |")
-			for (k = 1; k <= keys; k++) {
-				split(key[k], name, FS)
-				other = reference == "full" ? "all" : name[2]
-				if (name[1] == reference || !((reference, other) in seen))
-					continue
-				split("", won)
-				split("", lost)
-				wins = losses = n = 0
-				for (d = 1; d <= documents; d++) {
-					if (!((name[1], name[2], document[d]) in right && (reference, other, document[d]) in right))
-						continue
-					n++
-					difference = right[name[1], name[2], document[d]] - right[reference, other, document[d]]
-					wins += difference > 0
-					losses += difference < 0
-					won[kind_of[document[d]]] += difference > 0
-					lost[kind_of[document[d]]] += difference < 0
-				}
-				line = sprintf("| %s | %s | %d | %d | %d | %.2g |", name[1], name[2], n, wins, losses, sign_test(wins, losses))
-				for (i = 1; by_kind && i <= kinds; i++)
-					line = line sprintf(" +%d -%d |", won[kind[i]], lost[kind[i]])
-				print line
-			}
-		}' "$wanted" "$runs"
-}
-
-# print_critical COLUMN WHAT: of a column of the means, where the full cache is there to compare others with. Of two rates with one value
-# the better counts.
-print_critical() {
-	awk -F '\t' -v OFS='\t' -v column="$1" '
-		!(($1, $column) in best) { key[++keys] = $1 FS $column; best[$1, $column] = $4 }
-		$4 > best[$1, $column] { best[$1, $column] = $4 }
-		END {
-			for (k = 1; k <= keys; k++) {
-				split(key[k], name, FS)
-				print name[1], name[2] / 100, best[name[1], name[2]] / 100
-			}
-		}' "$work/means" >"$work/critical"
-	if grep -q '^full' "$work/critical" && grep -qv '^full' "$work/critical"; then
-		printf '\ncritical %s\n' "$2"
-		kv-critical "$work/critical"
-	fi
-}
-
-# Which runs failed, a line for each method and rate.
-print_failures() {
-	[ -s "$failures" ] || return 0
-	say "$(wc -l <"$failures") of $all_runs runs failed; they are in no mean:"
-	awk -F '\t' '
-		!(($1, $2) in n) { key[++keys] = $1 FS $2; why[$1, $2] = $4 }
-		{ n[$1, $2]++ }
-		END {
-			for (k = 1; k <= keys; k++) {
-				split(key[k], name, FS)
-				printf "    %s at %s, %d times: %s\n", name[1], name[2], n[name[1], name[2]], why[name[1], name[2]]
-			}
-		}' "$failures" >&2
-}
-
-# differs COLUMN: whether methods differ by more than 2 % in a column of the means; where they do not, a panel would be an upright line.
-differs() {
-	awk -F '\t' -v column="$1" '
-		$1 != "full" && (!n++ || $column < least) { least = $column }
-		$1 != "full" && $column > most { most = $column }
-		END { exit !(most - least > 2) }' "$work/means"
-}
-
-# panels: column of the blocks and label of each panel, with a tab between
-panels() {
-	{ differs 6 && printf '2\tKV footprint of the whole run, %%\n'; } || :
-	printf '3\trows kept when the answer begins, %%\n'
-	{ differs 9 && printf '4\tbytes of the cache read at each step, %%\n'; } || :
-}
-
-# plot_panels: what gnuplot draws, panel by panel; the legend is the last one's
-plot_panels() {
-	panels >"$work/panels"
-	number=$(wc -l <"$work/panels")
-	echo "set multiplot layout 1,$number margins 90.0/$width,1-240.0/$width,0.13,0.9 spacing 60.0/$width title '$(printf %s "$what" | sed "s/'/''/g")' noenhanced"
-	echo 'set ylabel "right answers, %"; set key off'
-	while IFS='	' read -r column label; do
-		number=$((number - 1))
-		echo "set xlabel '$label'; set xrange [least$column-2:most$column+2]"
-		[ "$number" -gt 0 ] || echo 'set key outside right top'
-		# those that keep more than was asked for once more, with an open mark
-		echo "plot for [i=0:blocks] 'blocks' index i using $column:5 with linespoints title columnheader(2), \\"
-		echo "    'more' using $column:5 with points pointtype 6 pointsize 2 linecolor 'black' title more"
-		echo 'set ylabel ""'
-	done <"$work/panels"
-}
-
-# Accuracy against footprint, rows that are kept when the answer begins, and what is read. A line through the rates of each method.
-draw() {
-	width=$((440 * $(panels | wc -l) + 330))
-	case $plot in
-	*.svg) terminal="svg size $width,560 background 'white'" ;;
-	*)     terminal="png size $width,560" ;;
-	esac
-	: >"$work/blocks"
-	for method in $methods; do
-		awk -F '\t' -v method="$method" '$1 == method { print $2, $6, $5, $9, $4 }' "$work/means" | sort -g >"$work/block"
-		[ -s "$work/block" ] || continue
-		{ echo "rate $method $method $method accuracy"; cat "$work/block"; printf '\n\n'; } >>"$work/blocks"
-	done
-	awk -F '\t' -v by="$by" "$exceeding"'exceeds() { print $2, $6, $5, $9, $4; n++ } END { if (!n) print "- NaN NaN NaN NaN" }' "$work/means" >"$work/more"
-	{
-		echo "set terminal $terminal; set output 'plot'"
-		echo 'set grid; stats "blocks" using 1 nooutput; blocks = STATS_blocks - 2'
-		for column in 2 3 4 5; do
-			echo "stats 'blocks' using $column nooutput; least$column = STATS_min; most$column = STATS_max"
-		done
-		echo 'set yrange [least5-5:most5+5]'
-		# nothing in the legend where there is none
-		if grep -q NaN "$work/more"; then echo 'more = ""'; else echo 'more = "more than asked"'; fi
-		plot_panels
-	} >"$work/commands"
-	(cd "$work" && gnuplot commands)
-	mv "$work/plot" "$plot"
 }
 
 find_documents

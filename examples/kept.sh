@@ -1,11 +1,12 @@
 #!/bin/sh
-# kept.sh - the picture of README.md: which rows of the cache three methods keep, and what the model then answers
+# kept.sh - the picture of README.md: which rows of the cache three methods keep,
+# and what the model then answers
 #
 # usage: examples/kept.sh [FILE.svg]
 #
-# Runs README's prompt on the demo model, keeps a tenth of its rows by SnapKV, AdaKV and StreamingLLM, and draws the snapshots with
-# experiments/plot_kept.py. FILE is examples/kept.svg, where nothing else is named. Products are in f32, so that every CPU keeps the
-# same rows.
+# Runs README's prompt on the demo model, keeps a tenth of its rows by SnapKV, AdaKV and
+# StreamingLLM, and draws the snapshots with experiments/plot_kept.py. FILE is examples/kept.svg,
+# where nothing else is named. Products are in f32, so that every CPU keeps the same rows.
 #
 # Needs the programs in build/ (or the folder that O names) and Python 3 with NumPy, xxhash and lz4.
 set -eu
@@ -36,8 +37,10 @@ kv-evict --policy ada --rate 0.1 -o "$work/adakv.kv" "$work/scored.kv"
 kv-score --method recent "$work/full.kv" | kv-evict --rate 0.1 -o "$work/streamingllm.kv"
 
 # the first token of the fact's last word: as many as stand before it
-before=$(sed "s/\(.*$needle\).*/\1/; s/ \$//; q" "$prompt" | tr -d '\n' | kv-tokenize -m "$model" --count)
-"$python" "$here/../experiments/plot_kept.py" --panels --mark "$before=the answer in the text: $(cat "$here/prompts/harbour.answer")" \
+before=$(sed "s/\(.*$needle\).*/\1/; s/ \$//; q" "$prompt" | tr -d '\n' |
+	kv-tokenize -m "$model" --count)
+"$python" "$here/../experiments/plot_kept.py" --panels \
+    --mark "$before=the answer in the text: $(cat "$here/prompts/harbour.answer")" \
     --title "SnapKV: $(answer "$work/snapkv.kv")" --title "AdaKV: $(answer "$work/adakv.kv")" \
     --title "StreamingLLM: $(answer "$work/streamingllm.kv")" \
     "$work/snapkv.kv" "$work/adakv.kv" "$work/streamingllm.kv" "$picture"

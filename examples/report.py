@@ -2,10 +2,11 @@
 """Prints the records of --report as a table, and what the first token has waited for.
 
 TTFT is the sum of the stages' own time (waits for each other left out) up to the first token: all
-stages before kv-decode, and of that its part before the first token. Without kv-decode it is all of it.
-Eviction overhead is the part that is neither kv-prefill nor kv-decode. With --flops and --bandwidth
-stands beside it what the counted work takes at these rates: for each stage the greater of
-FLOPs / (efficiency x rate) and bytes / (efficiency x bandwidth), as LookaheadKV (appendix B) has it.
+stages before kv-decode, and of that its part before the first token. Without kv-decode it is all of
+it. Eviction overhead is the part that is neither kv-prefill nor kv-decode. With --flops and
+--bandwidth stands beside it what the counted work takes at these rates: for each stage the greater
+of FLOPs / (efficiency x rate) and bytes / (efficiency x bandwidth), as LookaheadKV (appendix B) has
+it.
 """
 import argparse
 import json

@@ -1,4 +1,5 @@
-"""Byte-level BPE for the demo corpus: training, encoding, and tokenizer.json as Hugging Face reads it.
+"""Byte-level BPE for the demo corpus: training, encoding,
+and tokenizer.json as Hugging Face reads it.
 
 The split expression is that of Llama-3. Python's `re` has no \\p{L} and \\p{N}, so SPLIT covers
 ASCII letters and digits only, which is all this corpus has; tokenizer.json holds the full one.
@@ -133,7 +134,7 @@ def merge_pair(parts, pair):
 
 
 def train(merge_count, seed=0):
-    """Returns vocabulary and merges. Of pairs equally frequent the greatest text is merged first."""
+    """Returns vocabulary and merges. Of equally frequent pairs the greatest is merged first."""
     words = [(list(spell(word)), times) for word, times in count_words(seed).items()]
     merges = []
     while len(merges) < merge_count:
@@ -216,8 +217,8 @@ def main():
     save_tokenizer(args.output, vocabulary, merges)
     tokenizer = load_tokenizer(args.output)
     split = [word for word in NAMES + SECRET_WORDS if len(tokenizer.encode_word(" " + word)) > 1]
-    print(f"{len(vocabulary)} tokens, {len(merges)} merges; names and words of more than one token:",
-          " ".join(split) or "none")
+    print(f"{len(vocabulary)} tokens, {len(merges)} merges;",
+          "names and words of more than one token:", " ".join(split) or "none")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Turns a checkpoint of train.py into a model folder, and records what it computes.
 
-    export.py CHECKPOINT DIR         config.json, model.safetensors (bf16), tokenizer.json, golden.json ...
+    export.py CHECKPOINT DIR         config.json, model.safetensors (bf16), tokenizer.json,
+                                     golden.json ...
     export.py --golden DIR           golden.json and tok_golden.json of a folder that is there
 
 golden.json holds logits of the stored weights (bf16) computed in f32; tok_golden.json ids of the

@@ -1,4 +1,5 @@
-"""Reads and writes the model folder: config.json and model.safetensors, as Hugging Face names them."""
+"""Reads and writes the model folder: config.json and model.safetensors,
+as Hugging Face names them."""
 
 import json
 import os

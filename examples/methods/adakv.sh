@@ -1,6 +1,6 @@
 #!/bin/sh
-# AdaKV (Feng et al. 2024): SnapKV's scores; the KV heads of a layer share its budget by them. Window, kernel and pooling are those of the
-# authors' evaluation.
+# AdaKV (Feng et al. 2024): SnapKV's scores; the KV heads of a layer share its budget by them.
+# Window, kernel and pooling are those of the authors' evaluation.
 . "$(dirname "$0")/common.sh"
 
 window=32 kernel=7 pool=max

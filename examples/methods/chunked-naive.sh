@@ -1,10 +1,12 @@
 #!/bin/sh
-# Chunked eviction (Bhaskar et al. 2025, "naive"): the prompt is read in `chunks` parts; each is thinned out once, by SnapKV with the
-# queries of its own end, and what is left of it stays. The question stands in the last chunk and scores only that one.
+# Chunked eviction (Bhaskar et al. 2025, "naive"): the prompt is read in `chunks` parts; each is
+# thinned out once, by SnapKV with the queries of its own end, and what is left of it stays. The
+# question stands in the last chunk and scores only that one.
 #
-# The authors' window is 64, for chunks of thousands of tokens. Unless given it is at most half of what a chunk keeps, so that short
-# chunks keep more than their ends. `policy` is kv-evict's: it shares the budget of each chunk among the layers, or KV heads, for that chunk
-# alone; `pyramid` is chunked PyramidKV.
+# The authors' window is 64, for chunks of thousands of tokens. Unless given it is at most half of
+# what a chunk keeps, so that short chunks keep more than their ends. `policy` is kv-evict's: it
+# shares the budget of each chunk among the layers, or KV heads, for that chunk alone; `pyramid` is
+# chunked PyramidKV.
 . "$(dirname "$0")/common.sh"
 
 chunks=4 kernel=5 policy=uniform pool=avg window=''

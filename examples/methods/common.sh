@@ -1,12 +1,13 @@
 # shellcheck shell=sh
 # common.sh - what the scripts of this folder share; each of them sources it
 #
-#     sh examples/methods/METHOD.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-i] [-l LAYER] [-m MODEL] [-n TOKENS]
-#         [-o FILE] [-s NAME=VALUE] [-S STOP] [prompt]
+#     sh examples/methods/METHOD.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-i]
+#         [-l LAYER] [-m MODEL] [-n TOKENS] [-o FILE] [-s NAME=VALUE] [-S STOP] [prompt]
 #
 #     -b BUDGET      rows of each KV head to keep, instead of a rate
-#     -c CACHE       a folder for what `shared` commands write: it is taken from there when they have run before, with other rates or
-#                    in other scripts, which may run at the same time; for one build of the programs, and large
+#     -c CACHE       a folder for what `shared` commands write: it is taken from there when they
+#                    have run before, with other rates or in other scripts, which may run at the
+#                    same time; for one build of the programs, and large
 #     -C CONF        settings for the model (MODEL/kvpipe-methods.conf, where there is one)
 #     -h             say what the method is, what its settings are for this model, and do nothing
 #     -H FILE        a head mask, the setting `heads`
@@ -14,40 +15,50 @@
 #     -l LAYER       the setting `layer`
 #     -m MODEL       the model folder (the demo model)
 #     -n TOKENS      the longest answer, the setting `answer` (32)
-#     -o FILE        no answer: write the snapshot that it would begin with to FILE, and the words of kv-decode that belong to the
-#                    method, one a line, to FILE.options
+#     -o FILE        no answer: write the snapshot that it would begin with to FILE, and the words
+#                    of kv-decode that belong to the method, one a line, to FILE.options
 #     -r RATE        the share of the rows to keep (0.1)
 #     -s NAME=VALUE  a setting of the method
-#     -S STOP        text at which the answer ends, the setting `stop` (none: the answer ends with the model's end of text)
+#     -S STOP        text at which the answer ends, the setting `stop` (none: the answer ends with
+#                    the model's end of text)
 #
-# prompt is a text file (the prompt of the quick start). It is run as it is: a model that was tuned for a chat template needs a file that
-# has the template around the text, with the question at the end, or the ids that kv-chat makes of both.
+# prompt is a text file (the prompt of the quick start). It is run as it is: a model that was tuned
+# for a chat template needs a file that has the template around the text, with the question at the
+# end, or the ids that kv-chat makes of both.
 #
-# A script makes the snapshot $out from the text $prompt, with about the share $rate of its rows in the end (a method that keeps
-# all rows reads that share of them at each step), and calls `report`, which lets the model answer and prints one line:
+# A script makes the snapshot $out from the text $prompt, with about the share $rate of its rows in
+# the end (a method that keeps all rows reads that share of them at each step), and calls `report`,
+# which lets the model answer and prints one line:
 #
-#     method, rows kept, KV footprint, memory, peak, bytes of the cache read at each step (each in %), answer
+#     method, rows kept, KV footprint, memory, peak,
+#     bytes of the cache read at each step (each in %), answer
 #
-# Settings are what depends on the model or on the length of the text. A script assigns the values of the paper, or of the authors'
-# programs where the paper has none, and calls `settings` with their names; what is left empty it derives, by a rule in its head.
-# FastKV's layer is half of the layers less one, GemFilter's 13/32 of them, counted from 0; config.json has their number.
-# A file CONF has others for a model, NAME=VALUE for every method or METHOD.NAME=VALUE for one, a line each; the last line that applies
-# counts, \n in a value is a newline, # begins a line of comment. Options come after that. What cannot be known ends with a message and 2.
-# Its lines allow-config=KEY and allow-tensor=NAME are for the programs, which read them of a model's own file; of another CONF they go to
-# the programs as KV_ALLOW_CONFIG and KV_ALLOW_TENSOR have it.
+# Settings are what depends on the model or on the length of the text. A script assigns the values
+# of the paper, or of the authors' programs where the paper has none, and calls `settings` with
+# their names; what is left empty it derives, by a rule in its head. FastKV's layer is half of the
+# layers less one, GemFilter's 13/32 of them, counted from 0; config.json has their number.
+# A file CONF has others for a model, NAME=VALUE for every method or METHOD.NAME=VALUE for one, a
+# line each; the last line that applies counts, \n in a value is a newline, # begins a line of
+# comment. Options come after that. What cannot be known ends with a message and 2. Its lines
+# allow-config=KEY and allow-tensor=NAME are for the programs, which read them of a model's own
+# file; of another CONF they go to the programs as KV_ALLOW_CONFIG and KV_ALLOW_TENSOR have it.
 #
-# A model folder may be anybody's, and shells compute what they find in $(( )): no value is used that check() has not let through.
+# A model folder may be anybody's, and shells compute what they find in $(( )):
+# no value is used that check() has not let through.
 #
-# Programs come from the PATH, or from build/ (or the folder that O names). A script somewhere else sources this file by the folder that
-# KVPIPE_METHODS names, which experiments/ sets: . "$KVPIPE_METHODS/common.sh"
+# Programs come from the PATH, or from build/ (or the folder that O names). A script somewhere else
+# sources this file by the folder that KVPIPE_METHODS names, which experiments/ sets: .
+# "$KVPIPE_METHODS/common.sh"
 set -eu
 
-# Numbers have a point, whatever the user's language writes, texts are bytes, and cd goes where it is told.
+# Numbers have a point, whatever the user's language writes, texts are bytes,
+# and cd goes where it is told.
 export LC_ALL=C CDPATH=
 
 here=$(cd "${KVPIPE_METHODS:-$(dirname "$0")}" && pwd)
 method=$(basename "$0" .sh)
-usage="usage: $method.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-i] [-l LAYER] [-m MODEL] [-n TOKENS] [-o FILE] [-s NAME=VALUE] [-S STOP] [prompt]"
+usage="usage: $method.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-i] [-l LAYER] \
+[-m MODEL] [-n TOKENS] [-o FILE] [-s NAME=VALUE] [-S STOP] [prompt]"
 model=$here/../demo-model
 rate=0.1
 budget=
@@ -83,7 +94,9 @@ newline='
 kind_of() {
 	case $1 in
 	answer | keep | layer | outliers | recent | sink) kind='a whole number' ;;
-	chunk | chunks | cluster | draft | group | kernel | page | patch | rank | window) kind='a whole number above 0' ;;
+	chunk | chunks | cluster | draft | group | kernel | page | patch | rank | window)
+		kind='a whole number above 0'
+		;;
 	tsp_rate) kind='a share above 0, up to 1' ;;
 	policy | pool) kind='a word of letters and digits' ;;
 	adapter | draft_model | heads | retriever) kind='a name of one line' ;;
@@ -92,7 +105,8 @@ kind_of() {
 	esac
 }
 
-# is_number TEXT: as programs and shells read it alike: no sign, no zeros in front, at most nine digits
+# is_number TEXT: as programs and shells read it alike: no sign, no zeros in front,
+# at most nine digits
 is_number() {
 	case $1 in
 	0) ;;
@@ -111,11 +125,13 @@ is_share() {
 	esac
 	awk -v x="$1" 'BEGIN {
 		most = sub(/%$/, "", x) ? 100 : 1
-		exit !(x ~ /^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/ && x + 0 > 0 && x + 0 <= most)
+		number = x ~ /^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/
+		exit !(number && x + 0 > 0 && x + 0 <= most)
 	}'
 }
 
-# check WHERE NAME VALUE: refuses a value that is not of the setting's kind. None stands for what a script derives itself.
+# check WHERE NAME VALUE: refuses a value that is not of the setting's kind.
+# None stands for what a script derives itself.
 check() {
 	kind_of "$2" || die "$1: there is no such setting"
 	[ -n "$3" ] || return 0
@@ -189,7 +205,8 @@ out=$work/out.kv
 
 # ---- settings ----
 
-# allow WHERE NAME VALUE: what the programs are to pass over, from a file that they do not read themselves. (They have a blank between names.)
+# allow WHERE NAME VALUE: what the programs are to pass over, from a file that they do not read
+# themselves. (They have a blank between names.)
 allow() {
 	case $3 in
 	'' | *[[:space:]]*) die "$1: $2: not a name" ;;
@@ -251,7 +268,8 @@ read_conf() {
 	done <"$conf"
 }
 
-# settings NAME ...: the variables NAME, which have their defaults, become what the model's file and the command line say
+# settings NAME ...: the variables NAME, which have their defaults,
+# become what the model's file and the command line say
 settings() {
 	names="answer stop $*"
 	for name in $names; do
@@ -281,7 +299,8 @@ describe() {
 	printf '%s\n' "settings for $model:"
 	for name in $names; do
 		eval "value=\$$name"
-		printf '    %s=%s\n' "$name" "$(printf '%s\n' "$value" | sed -e ':a' -e '$!N' -e 's/\n/\\n/' -e 'ta')"
+		printf '    %s=%s\n' "$name" \
+			"$(printf '%s\n' "$value" | sed -e ':a' -e '$!N' -e 's/\n/\\n/' -e 'ta')"
 	done
 	exit 0
 }
@@ -325,15 +344,21 @@ prefill() {
 	kv-prefill -q -m "$model" ${as_ids:+"$as_ids"} "$@" "$prompt"
 }
 
-# A budget of rows is a rate of the prompt's tokens; all that a rate is rounded to further down is exact for it.
+# A budget of rows is a rate of the prompt's tokens;
+# all that a rate is rounded to further down is exact for it.
 if [ -n "$budget" ] && [ -z "$help" ]; then
-	rate=$(awk -v budget="$budget" -v n="$(tokens)" 'BEGIN { printf "%.17g", budget < n ? budget / n : 1 }')
+	rate=$(awk -v budget="$budget" -v n="$(tokens)" \
+		'BEGIN { printf "%.17g", budget < n ? budget / n : 1 }')
 fi
 
 # share_of N [DIVISOR]: floor(N * rate / DIVISOR), the rows that the rate stands for
 share_of() {
 	awk -v n="$1" -v rate="$rate" -v divisor="${2:-1}" \
-		'BEGIN { if (sub(/%$/, "", rate)) rate /= 100; print int(n * rate / divisor + 1e-9) }'
+		'BEGIN {
+			if (sub(/%$/, "", rate))
+				rate /= 100
+			print int(n * rate / divisor + 1e-9)
+		}'
 }
 
 # parts N: cuts the prompt into pieces of N tokens, the files "$work"/part.*
@@ -351,13 +376,20 @@ tell() {
 	[ -z "${KV_REPORT:-}" ] || cat "$1" >>"$KV_REPORT"
 }
 
-# shared COMMAND [WORD ...]: runs `prefill`, a program, or a function of the script, that writes to standard output what depends on the words,
-# the prompt, the model and the device only. With -c it runs once for all scripts, so that the name of a function must be its own: one that comes while
-# it runs waits for it. What it runs may call `shared` itself. The records of its programs (KV_REPORT) are kept beside its output, and are
-# told by every script that takes it: what a method has cost alone. An entry is there when its records are.
+# shared COMMAND [WORD ...]: runs `prefill`, a program, or a function of the script, that writes to
+# standard output what depends on the words, the prompt, the model and the device only. With -c it
+# runs once for all scripts, so that the name of a function must be its own: one that comes while it
+# runs waits for it. What it runs may call `shared` itself. The records of its programs (KV_REPORT)
+# are kept beside its output, and are told by every script that takes it: what a method has cost
+# alone. An entry is there when its records are.
 shared() (
 	[ -n "$cache" ] || { "$@"; exit; }
-	entry=$cache/$({ printf '%s\n' "$@" "$as_ids" "${KV_DEVICE:-} ${KV_PRODUCTS:-} ${KV_ALLOW_CONFIG:-} ${KV_ALLOW_TENSOR:-}"; stat -L -c '%n %s %Y' "$model"/*; cat "$prompt"; } | sha256sum | cut -d ' ' -f 1)
+	environment="${KV_DEVICE:-} ${KV_PRODUCTS:-} ${KV_ALLOW_CONFIG:-} ${KV_ALLOW_TENSOR:-}"
+	entry=$cache/$({
+		printf '%s\n' "$@" "$as_ids" "$environment"
+		stat -L -c '%n %s %Y' "$model"/*
+		cat "$prompt"
+	} | sha256sum | cut -d ' ' -f 1)
 	records=$entry.stages
 	if [ ! -e "$records" ]; then
 		exec 9>"$entry.lock"
@@ -382,7 +414,8 @@ shared() (
 
 # ---- head masks ----
 
-# count_heads: how many numbers the mask $heads has, in which # begins a comment, and how many of them are 0.5 or more
+# count_heads: how many numbers the mask $heads has, in which # begins a comment,
+# and how many of them are 0.5 or more
 count_heads() {
 	awk -F '[ \t,]+' '
 		{ sub(/#.*/, "") }
@@ -397,7 +430,8 @@ count_heads() {
 
 # mask_options SINK RECENT: what of kv-evict makes the whole cache as large as the rate asks for
 mask_options() {
-	awk -v counts="$(count_heads)" -v sink="$1" -v recent="$2" -v tokens="$(tokens)" -v share="$(share_of "$(tokens)")" '
+	awk -v counts="$(count_heads)" -v sink="$1" -v recent="$2" -v tokens="$(tokens)" \
+	    -v share="$(share_of "$(tokens)")" '
 		function ceil(x) { return int(x) + (x > int(x)) }
 		BEGIN {
 			split(counts, a, " ")
@@ -405,25 +439,37 @@ mask_options() {
 			full = a[2]
 			if (recent != "") {
 				short = sink + recent < tokens ? sink + recent : tokens
-				streams = short < tokens ? ceil((tokens - share) * n / (tokens - short) - 1e-9) : n
-				printf "--sparsity %.17g --recent %d", (streams < n ? streams : n) / n, recent
+				streams = n
+				if (short < tokens)
+					streams = ceil((tokens - share) * n / (tokens - short) - \
+					    1e-9)
+				streams = streams < n ? streams : n
+				printf "--sparsity %.17g --recent %d", streams / n, recent
 			} else {
-				rows = full < n ? int((share - int(tokens * full / n)) * n / (n - full)) - sink : tokens
+				rows = tokens
+				if (full < n) {
+					left = share - int(tokens * full / n)
+					rows = int(left * n / (n - full)) - sink
+				}
 				printf "--recent %d", rows < 16 ? 16 : rows
 			}
 		}'
 }
 
-# stream_heads SINK RECENT: $out from the whole cache and the head mask $heads. Streaming heads keep SINK rows and recent ones. With a number
-# for RECENT as many heads stream as the rate asks for, those with the smallest numbers, and more is kept when all of them are not enough.
-# Without, heads below 0.5 stream, and recent rows are as many as the rate leaves; with k of n heads in the mask the least share is k/n:
-# below it there are 16 recent rows, and more is kept than was asked for. With `chunk` rows go after every so many tokens of the prompt.
+# stream_heads SINK RECENT: $out from the whole cache and the head mask $heads. Streaming heads keep
+# SINK rows and recent ones. With a number for RECENT as many heads stream as the rate asks for,
+# those with the smallest numbers, and more is kept when all of them are not enough. Without, heads
+# below 0.5 stream, and recent rows are as many as the rate leaves; with k of n heads in the mask
+# the least share is k/n: below it there are 16 recent rows, and more is kept than was asked for.
+# With `chunk` rows go after every so many tokens of the prompt.
 stream_heads() {
 	[ -n "$heads" ] || die "$model has no head mask: name one with -H"
 	[ -f "$heads" ] || die "there is no head mask $heads"
 	if [ -n "$chunk" ]; then
 		# "--sparsity S --recent N" as words of kv-prefill --evict
-		prefill --chunk "$chunk" --evict "head-mask=$(word "$heads") sink=$1 $(mask_options "$1" "$2" | sed 's/--\([a-z]*\) /\1=/g')" -o "$out"
+		words=$(mask_options "$1" "$2" | sed 's/--\([a-z]*\) /\1=/g')
+		prefill --chunk "$chunk" --evict "head-mask=$(word "$heads") sink=$1 $words" \
+			-o "$out"
 		return
 	fi
 	# shellcheck disable=SC2046 # words
@@ -438,13 +484,20 @@ percent() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" | awk 'NR == 1 { printf "%.2f", 100 * $1 }'
 }
 
-# one_line TERMINAL: a text on standard input in one line; with a 1, what would do something to a terminal is a ?
+# one_line TERMINAL: a text on standard input in one line; with a 1,
+# what would do something to a terminal is a ?
 one_line() {
-	tr '\n' ' ' | if [ -n "$1" ]; then tr '\000-\037\177' '?' | sed 's/\xc2[\x80-\x9f]/?/g'; else cat; fi
+	tr '\n' ' ' |
+		if [ -n "$1" ]; then
+			tr '\000-\037\177' '?' | sed 's/\xc2[\x80-\x9f]/?/g'
+		else
+			cat
+		fi
 }
 
-# report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's. Footprint, memory and peak are those of the
-# whole run, the answer included, and what was run to score rows and not stored. Rows that are kept are read, unless the method says otherwise.
+# report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's.
+# Footprint, memory and peak are those of the whole run, the answer included, and what was run to
+# score rows and not stored. Rows that are kept are read, unless the method says otherwise.
 report() {
 	if [ -n "$save" ]; then
 		for word; do
@@ -461,8 +514,10 @@ report() {
 	read=$kept terminal=''
 	[ ! -t 1 ] || terminal=1
 	[ ! -e "$stats" ] || read=$(percent share <"$stats")
-	printf '%-20s %6s %6s %6s %6s %6s  %s\n' "$method" "$kept" "$(percent footprint <"$work/footprint")" \
-		"$(percent memory <"$work/footprint")" "$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | one_line "$terminal")"
+	printf '%-20s %6s %6s %6s %6s %6s  %s\n' "$method" "$kept" \
+		"$(percent footprint <"$work/footprint")" "$(percent memory <"$work/footprint")" \
+		"$(percent peak <"$work/footprint")" "$read" \
+		"$(printf %s "${said# }" | one_line "$terminal")"
 }
 
 # retrieve WORDS: reports with all rows kept, and the share of them read that the rate stands for

@@ -1,5 +1,6 @@
 #!/bin/sh
-# H2O (Zhang et al. 2023): half of the budget for the rows that have received most attention, half for the latest ones.
+# H2O (Zhang et al. 2023): half of the budget for the rows that have received most attention,
+# half for the latest ones.
 . "$(dirname "$0")/common.sh"
 
 settings

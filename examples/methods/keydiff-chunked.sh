@@ -1,6 +1,7 @@
 #!/bin/sh
-# KeyDiff as its paper has it: the prompt is read in blocks of `chunk` tokens, and after each of them the budget's rows with the most
-# different keys stay, of the old ones and of the block together. So there is never more in memory than the budget and a block.
+# KeyDiff as its paper has it: the prompt is read in blocks of `chunk` tokens, and after each of
+# them the budget's rows with the most different keys stay, of the old ones and of the block
+# together. So there is never more in memory than the budget and a block.
 . "$(dirname "$0")/common.sh"
 
 chunk=128

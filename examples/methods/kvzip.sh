@@ -1,7 +1,8 @@
 #!/bin/sh
-# KVzip (Kim et al. 2025): the rows that the model looks at when it repeats the text; over all layers and heads together. The question
-# has no say in it. `instruction` is what asks the model to repeat, for a chat model in the form of its template (that of kv-observe
-# unless given). (The demo model never learned to repeat a text.)
+# KVzip (Kim et al. 2025): the rows that the model looks at when it repeats the text; over all
+# layers and heads together. The question has no say in it. `instruction` is what asks the model to
+# repeat, for a chat model in the form of its template (that of kv-observe unless given). (The demo
+# model never learned to repeat a text.)
 . "$(dirname "$0")/common.sh"
 
 instruction=''

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Mean attention mass (ObservedAttention in kvpress): the rows that have received most attention from each query that could see them.
-# Late rows, which few queries share, are ahead.
+# Mean attention mass (ObservedAttention in kvpress): the rows that have received most attention
+# from each query that could see them. Late rows, which few queries share, are ahead.
 . "$(dirname "$0")/common.sh"
 
 settings

@@ -1,10 +1,11 @@
 #!/bin/sh
-# The oracle: the rows that the answer itself looks at. The full cache answers; these tokens are run once more behind the prompt, and the
-# mean of the attention that they pay ranks the rows (the importance that LookaheadKV is trained to predict).
+# The oracle: the rows that the answer itself looks at. The full cache answers; these tokens are run
+# once more behind the prompt, and the mean of the attention that they pay ranks the rows (the
+# importance that LookaheadKV is trained to predict).
 #
-# It cannot be used in practice, since it needs the answer before it begins: what a method that scores the prompt once would do at best.
-# Up to `draft` tokens of the answer count, as many as there may be unless given. Kernel and pooling are LookaheadKV's; kernel=1 does not
-# pool.
+# It cannot be used in practice, since it needs the answer before it begins: what a method that
+# scores the prompt once would do at best. Up to `draft` tokens of the answer count, as many as
+# there may be unless given. Kernel and pooling are LookaheadKV's; kernel=1 does not pool.
 . "$(dirname "$0")/common.sh"
 
 draft='' kernel=7 pool=max
@@ -18,6 +19,7 @@ observe_answer() {
 	kv-observe -q -m "$model" --ids-from "$work/answer.ids" "$work/full.kv"
 }
 
-shared observe_answer "${draft:-$answer}" "$stop" | kv-score --method snapkv --kernel "$kernel" --pool "$pool" |
+shared observe_answer "${draft:-$answer}" "$stop" |
+	kv-score --method snapkv --kernel "$kernel" --pool "$pool" |
 	kv-evict --rate "$rate" -o "$out"
 report

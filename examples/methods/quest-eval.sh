@@ -1,6 +1,7 @@
 #!/bin/sh
-# Quest by the rule of its authors' evaluation program, with which the accuracy of the paper was measured: the last page competes with the
-# others, and 3 pages of `page` rows (16) at least are read. quest.sh has the rule of their kernels.
+# Quest by the rule of its authors' evaluation program, with which the accuracy of the paper was
+# measured: the last page competes with the others, and 3 pages of `page` rows (16) at least are
+# read. quest.sh has the rule of their kernels.
 . "$(dirname "$0")/common.sh"
 
 page=16

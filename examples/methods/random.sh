@@ -1,6 +1,6 @@
 #!/bin/sh
-# Rows by chance: what every method has to beat. The last `recent` rows stay, as many as SnapKV's window, so that a short question
-# stays whole.
+# Rows by chance: what every method has to beat. The last `recent` rows stay, as many as SnapKV's
+# window, so that a short question stays whole.
 . "$(dirname "$0")/common.sh"
 
 recent=32

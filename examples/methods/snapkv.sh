@@ -1,6 +1,6 @@
 #!/bin/sh
-# SnapKV (Li et al. 2024): the rows that the end of the prompt looks at. Window, kernel and pooling are those of the
-# authors' evaluation; the kernel should be about as wide as a fact.
+# SnapKV (Li et al. 2024): the rows that the end of the prompt looks at. Window, kernel and pooling
+# are those of the authors' evaluation; the kernel should be about as wide as a fact.
 . "$(dirname "$0")/common.sh"
 
 window=32 kernel=7 pool=max

@@ -1,7 +1,8 @@
 #!/bin/sh
-# SpeContext (Xu et al. 2025): all rows stay, and each step reads those of the tokens that a retrieval head chooses before it, the same in
-# all layers. `retriever` is the folder of the head (train/retrieval_head.py makes one); `sink` tokens at the beginning of the text (4) and
-# the last `recent` (16) are read in any case, within the budget. The paper has neither.
+# SpeContext (Xu et al. 2025): all rows stay, and each step reads those of the tokens that a
+# retrieval head chooses before it, the same in all layers. `retriever` is the folder of the head
+# (train/retrieval_head.py makes one); `sink` tokens at the beginning of the text (4) and the last
+# `recent` (16) are read in any case, within the budget. The paper has neither.
 . "$(dirname "$0")/common.sh"
 
 retriever=

@@ -1,6 +1,6 @@
 #!/bin/sh
-# StreamingLLM as it is meant: sinks and the latest rows while the text is read in parts of `chunk` tokens, with positions that do not
-# grow with it.
+# StreamingLLM as it is meant: sinks and the latest rows while the text is read in parts of `chunk`
+# tokens, with positions that do not grow with it.
 . "$(dirname "$0")/common.sh"
 
 chunk=128

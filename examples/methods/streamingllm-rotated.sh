@@ -1,5 +1,6 @@
 #!/bin/sh
-# StreamingLLM as in the paper: the rows that are left are numbered anew, and their keys turned accordingly.
+# StreamingLLM as in the paper: the rows that are left are numbered anew,
+# and their keys turned accordingly.
 . "$(dirname "$0")/common.sh"
 
 settings

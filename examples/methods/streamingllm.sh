@@ -1,5 +1,6 @@
 #!/bin/sh
-# StreamingLLM (Xiao et al. 2023): four sinks and the latest rows. They keep their positions, as in most comparisons.
+# StreamingLLM (Xiao et al. 2023): four sinks and the latest rows. They keep their positions,
+# as in most comparisons.
 . "$(dirname "$0")/common.sh"
 
 settings

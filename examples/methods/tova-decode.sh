@@ -1,5 +1,6 @@
 #!/bin/sh
-# TOVA as in its paper: a cache of fixed size, from which the least row goes after every token of the answer.
+# TOVA as in its paper: a cache of fixed size, from which the least row goes after every token
+# of the answer.
 . "$(dirname "$0")/common.sh"
 
 settings

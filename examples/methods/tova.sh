@@ -3,5 +3,6 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-shared prefill --observe 1 | kv-score --method tova | kv-evict --select layer --rate "$rate" -o "$out"
+shared prefill --observe 1 | kv-score --method tova |
+	kv-evict --select layer --rate "$rate" -o "$out"
 report

@@ -41,7 +41,8 @@ def vectors():
             yield f'without-{key}', TOOLS + json.dumps(entry).encode() + b'\n'
             for name, value in ('text', 'x'), ('number', 1), ('object', {}), ('null', None):
                 if name != ('object' if key == 'options' else 'text'):
-                    yield f'{key}-{name}', json.dumps({**json.loads(line), key: value}).encode() + b'\n'
+                    entry = {**json.loads(line), key: value}
+                    yield f'{key}-{name}', json.dumps(entry).encode() + b'\n'
         for name, value in unread():
             yield name, line.replace(b'512', value) + b'\n'
     for name, text in texts():

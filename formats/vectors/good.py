@@ -16,7 +16,8 @@ TOOLS = (b'{"options":{"chunk":512,"observe":4},"tool":"kv-prefill","version":"0
 # what JSON may say at most (4.1), white space, and a key that is not known
 LIMITS = (b' { "options" : {"depth":' + b'[' * 62 + b']' * 62 + b',"least":-9223372036854775808,'
           b'"most":9223372036854775807,"real":[1.7976931348623157e308,5e-324,1e-400,-0.0,1E+2],'
-          b'"text":"\\ud83d\\ude00 \\uffff \xf0\x9f\x98\x80 \x7f"} , "tool":"\\u006bv-x","version":"","more":null}\t\n')
+          b'"text":"\\ud83d\\ude00 \\uffff \xf0\x9f\x98\x80 \x7f"} , "tool":"\\u006bv-x",'
+          b'"version":"","more":null}\t\n')
 
 
 def head(layers=1, query_heads=1, kv_heads=1, head_width=2, vocabulary=11, dtype='f32',
@@ -124,8 +125,8 @@ def events():
 
 
 def runs():
-    """The same with tokens that run and are not stored: after the first rows, in one layer alone, and
-    between tokens that are decoded."""
+    """The same with tokens that run and are not stored: after the first rows, in one layer alone,
+    and between tokens that are decoded."""
     log = events()
     return (log[:1] + [event(1, 1, 3, 0, 2, [(1, 1)] * 4)] + log[1:3] +
             [event(1, 3, 4294967295, 1, 2, [(3, 3), (2, 2)])] + log[3:5] +

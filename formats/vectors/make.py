@@ -3,8 +3,8 @@
 
 	make.py [FOLDER]        default: the folder of this file
 
-The same bytes come out on every machine. good.py, bad.py, badindex.py and badjson.py hold the vectors,
-kvwrite.py the writer. The .dump beside a passed vector is made by
+The same bytes come out on every machine. good.py, bad.py, badindex.py and badjson.py hold the
+vectors, kvwrite.py the writer. The .dump beside a passed vector is made by
 tests/format/check_vectors.py --update, and read by a person before it is committed.
 """
 
