@@ -3,7 +3,8 @@
 #
 # usage: tests/build.sh FOLDER ARGUMENT ...
 #
-# FOLDER is the build folder: make O=FOLDER ARGUMENT ... as many commands at once as there are processors. The commands go to FOLDER/make.log.
+# FOLDER is the build folder: make O=FOLDER ARGUMENT ... as many commands at once as there are
+# processors. The commands go to FOLDER/make.log.
 set -eu
 export LC_ALL=C CDPATH=
 
@@ -13,4 +14,5 @@ mkdir -p "$build"
 set -- make -j "$(getconf _NPROCESSORS_ONLN)" "$@" O="$build"
 writes=' -o '
 total=$("$@" -n 2>/dev/null | grep -c -e "$writes") || true
-exec sh "$(dirname "$0")/with_progress.sh" "$build/make.log" 'files compiled and linked' "$writes" "$total" "$@"
+exec sh "$(dirname "$0")/with_progress.sh" "$build/make.log" 'files compiled and linked' \
+    "$writes" "$total" "$@"

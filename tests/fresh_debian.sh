@@ -3,11 +3,13 @@
 #
 # usage: tests/fresh_debian.sh [-s SUITE] [-l LOCALE] FOLDER [ARGUMENT ...]
 #
-# FOLDER becomes the root of the Debian SUITE (bookworm) that debootstrap makes, with the packages of its variant minbase; a
-# folder that is complete is used again. The last commit of this tree goes to "/home/a clone" in it, a path with a space, where the two
-# commands run as root: sh quickstart.sh, and sh tests/run.sh ARGUMENT ... The exit status is that of the first that
-# fails, and the last line is the total of the tests. -l de_DE: under that locale, tests included. DEBIAN_MIRROR names another mirror.
-# The script needs root, for chroot and for mounts, which end with it.
+# FOLDER becomes the root of the Debian SUITE (bookworm) that debootstrap makes, with the packages
+# of its variant minbase; a folder that is complete is used again. The last commit of this tree goes
+# to "/home/a clone" in it, a path with a space, where the two commands run as root: sh
+# quickstart.sh, and sh tests/run.sh ARGUMENT ... The exit status is that of the first that fails,
+# and the last line is the total of the tests. -l de_DE: under that locale, tests included.
+# DEBIAN_MIRROR names another mirror. The script needs root, for chroot and for mounts, which end
+# with it.
 set -eu
 export LC_ALL=C CDPATH=
 
@@ -40,7 +42,8 @@ if [ ! -e "$made" ]; then
 	echo "Making a minimal Debian ($suite) in $folder."
 	rm -rf "$folder"
 	mkdir -p "$folder"
-	debootstrap --variant=minbase "$suite" "$folder" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$folder.log" 2>&1 || {
+	mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+	debootstrap --variant=minbase "$suite" "$folder" "$mirror" >"$folder.log" 2>&1 || {
 		tail -n 20 "$folder.log" >&2
 		exit 1
 	}
@@ -58,13 +61,15 @@ if [ -n "$locale" ]; then
 	set -- "$@" "TEST_LOCALE=$locale.UTF-8"
 fi
 
-# A mount and a process namespace of its own: what is mounted and what runs goes when it ends. Nothing of this machine's environment is inside.
+# A mount and a process namespace of its own: what is mounted and what runs goes when it ends.
+# Nothing of this machine's environment is inside.
 export folder LANG="${locale:-C}.UTF-8"
 # shellcheck disable=SC2016 # for the inner shells
 exec unshare --mount --pid --fork sh -euc '
 	mount -t proc proc "$folder/proc"
 	mount --rbind /dev "$folder/dev"
-	exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LANG="$LANG" chroot "$folder" sh -euc "
+	exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LANG="$LANG" \
+	    chroot "$folder" sh -euc "
 		cd \"/home/a clone\"
 		sh quickstart.sh
 		exec sh tests/run.sh \"\$@\"

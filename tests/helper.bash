@@ -3,7 +3,7 @@
 # Programs are taken from $O, the output folder of make (default: build/ in the tree).
 bats_require_minimum_version 1.5.0
 
-# What their load.bash would source, which starts a dirname for each file, and every test reads this.
+# The files that their load.bash sources. It starts a dirname for each of them, in every test.
 for library in /usr/lib/bats/bats-support/src/*.bash /usr/lib/bats/bats-assert/src/*.bash; do
 	# shellcheck source=/dev/null
 	source "$library"
@@ -21,7 +21,8 @@ PATH=$O:$O/tests/bin:$PATH
 export LC_ALL=C.UTF-8 CDPATH=
 # What Python has compiled is kept there, not in the tree.
 export ROOT O PATH PYTHONPYCACHEPREFIX=$O/pycache
-unset PYTHONDONTWRITEBYTECODE KV_ALLOW_CONFIG KV_ALLOW_TENSOR KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
+unset PYTHONDONTWRITEBYTECODE
+unset KV_ALLOW_CONFIG KV_ALLOW_TENSOR KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
 # Nothing is remembered from one test to another.
 export KV_FINGERPRINTS=off
 # What tests compare with is computed with activations in f32, and is the same on every processor.
@@ -42,7 +43,7 @@ python_beside() {
 	PATH=$PWD/bin:$PATH
 }
 
-# see FILE EXPRESSION: prints a Python expression over the snapshot `s` as the independent reader has read it.
+# see FILE EXPRESSION: prints a Python expression over `s`, the snapshot as kvread.py reads it.
 see() {
 	"$PYTHON" -c '
 import collections.abc, sys
@@ -50,7 +51,8 @@ sys.path.insert(0, sys.argv[1])
 import kvread
 s = kvread.read(open(sys.argv[2], "rb"))
 value = eval(sys.argv[3], {"s": s})
-many = isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray))
+text = isinstance(value, (str, bytes, bytearray))
+many = isinstance(value, collections.abc.Sequence) and not text
 print(*value) if many else print(value)' "$FORMAT" "$1" "$2"
 }
 
@@ -68,7 +70,8 @@ logical() {
 	see "$1" s.logical_digest
 }
 
-# same_values A B EXPRESSION ...: each Python expression over a snapshot `s` has the same value in both files; prints those that differ.
+# same_values A B EXPRESSION ...: asserts that each Python expression over a snapshot `s` has the
+# same value in both files; prints those that differ.
 same_values() {
 	"$PYTHON" -c '
 import sys
@@ -84,7 +87,8 @@ for expression in sys.argv[4:]:
 sys.exit(differ > 0)' "$FORMAT" "$@"
 }
 
-# json FILE EXPRESSION: prints a Python expression over the JSON object `o` in the file, or - for standard input.
+# json FILE EXPRESSION: prints a Python expression over `o`, the JSON object in FILE (-: standard
+# input).
 json() {
 	"$PYTHON" -IS -c 'import json, sys
 o = json.load(sys.stdin if sys.argv[1] == "-" else open(sys.argv[1]))
@@ -93,22 +97,26 @@ print(eval(sys.argv[2]))' "$1" "$2"
 
 # random_model FOLDER OPTION ...: random weights, with the demo model's tokenizer
 random_model() {
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$1" --vocab 1536 --tokenizer "$DEMO/tokenizer.json" "${@:2}"
+	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$1" --vocab 1536 \
+		--tokenizer "$DEMO/tokenizer.json" "${@:2}"
 }
 
-# window_model FOLDER WINDOW LAYERS OPTION ...: the same with a sliding window in these layers, of as many letters: s, and f for others
+# window_model FOLDER WINDOW LAYERS OPTION ...: the same with a sliding window in these layers,
+# of as many letters: s, and f for others
 window_model() {
 	random_model "$1" "${@:4}"
 	"$PYTHON" -c 'import json, sys
 path = sys.argv[1] + "/config.json"
 c = json.load(open(path))
 kinds = {"s": "sliding_attention", "f": "full_attention"}
-c.update(model_type="ministral", architectures=["MinistralForCausalLM"], sliding_window=int(sys.argv[2]),
+c.update(model_type="ministral", architectures=["MinistralForCausalLM"],
+         sliding_window=int(sys.argv[2]),
          layer_types=[kinds[letter] for letter in sys.argv[3]])
 json.dump(c, open(path, "w"))' "$1" "$2" "$3"
 }
 
-# as_line [OPTION ...]: standard input as kv-decode prints one answer of several: text escaped, with --ids ids with blanks between
+# as_line [OPTION ...]: standard input as kv-decode prints one answer of several: text escaped,
+# with --ids ids with blanks between
 as_line() {
 	local text
 	[[ " $* " != *" --ids "* ]] || { paste -sd ' '; return; }
@@ -121,7 +129,8 @@ as_line() {
 small_talk() {
 	echo "The access code of Marlow is K742. The secret word of Calton is falcon."
 	# no loop: bats traps every command of one
-	yes "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch." | head -n "$1"
+	yes "The old farmer carried the letter to the market." \
+		"Nobody waited near the quiet bridge after lunch." | head -n "$1"
 	printf 'Question: what is the access code of Marlow?\nAnswer:'
 }
 
@@ -153,7 +162,8 @@ less() {
 	awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'
 }
 
-# errors_below LIMIT COMMAND ...: the command prints lines that end in an error, one at least, and all errors are below the limit.
+# errors_below LIMIT COMMAND ...: asserts that the command prints at least one line, and that each
+# ends in an error below the limit.
 errors_below() {
 	local limit=$1 line
 	shift
@@ -169,12 +179,14 @@ not_under_sanitizers() {
 	! nm "$O/kv-check" | grep -q __asan_init || skip "under AddressSanitizer: $1"
 }
 
-# cannot_import MODULES: why TRAIN_PYTHON cannot import them, "torch, transformers" for instance, or nothing.
+# cannot_import MODULES: why TRAIN_PYTHON cannot import them, "torch, transformers" for instance,
+# or nothing.
 cannot_import() {
 	"$TRAIN_PYTHON" -c "import $1" 2>&1 | tail -n 1
 }
 
-# look_for_torch, in setup_file: TRAIN_PYTHON is a Python, with torch and transformers unless WHY_NOT says why not.
+# look_for_torch, in setup_file: sets TRAIN_PYTHON, and WHY_NOT where that has no torch or
+# transformers.
 look_for_torch() {
 	export TRAIN_PYTHON=${TRAIN_PYTHON:-python3} OMP_NUM_THREADS=1
 	export WHY_NOT
@@ -187,17 +199,21 @@ stub_programs() {
 	local program
 	mkdir bin
 	for program in prefill score evict index quantize1b observe decode info footprint; do
-		printf '#!/bin/sh\necho "kv-%s $*" >>"%s"\n' "$program" "$PWD/calls" >"bin/kv-$program"
+		printf '#!/bin/sh\necho "kv-%s $*" >>"%s"\n' "$program" "$PWD/calls" \
+			>"bin/kv-$program"
 	done
 	chmod +x bin/*
 	PATH=$PWD/bin:$PATH
 }
 
-# other_model DIR: a model folder without weights, of 30 layers, 9 heads and 3 KV heads of 64 channels
+# other_model DIR: a model folder without weights: 30 layers, 9 heads, 3 KV heads of 64 channels
 other_model() {
 	mkdir "$1"
 	cp "$DEMO/tokenizer.json" "$1"
-	printf '{ "hidden_size": 576, "num_attention_heads": 9,\n"num_hidden_layers": 30, "num_key_value_heads": 3 }\n' >"$1/config.json"
+	cat >"$1/config.json" <<-'END'
+		{ "hidden_size": 576, "num_attention_heads": 9,
+		"num_hidden_layers": 30, "num_key_value_heads": 3 }
+	END
 }
 
 # calls METHOD [OPTION ...]: what a script does, a program a line
@@ -211,6 +227,7 @@ calls() {
 
 # Small indexes of all kinds; of factors no more than there are rows
 small_indexes() {
-	kv-quantize1b -g 16 | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink-rows 5 |
+	kv-quantize1b -g 16 | kv-index --pages --page 8 |
+	    kv-index --clusters --cluster-count 9 --sink-rows 5 |
 	    kv-index --low-rank --rank 10 --chunk-rows 4 --outliers 3 --local 2
 }

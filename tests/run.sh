@@ -1,7 +1,9 @@
 #!/bin/sh
-# run.sh - all tests on a fresh clone: installs what is missing, builds, runs the unit tests and the bats files
+# run.sh - all tests on a fresh clone: installs what is missing, builds,
+# runs the unit tests and the bats files
 #
-# The same without installing anything is `make test`. Arguments go to make: sh tests/run.sh O=build-asan SAN=1, sh tests/run.sh ALL=1
+# The same without installing anything is `make test`. Arguments go to make:
+# sh tests/run.sh O=build-asan SAN=1, sh tests/run.sh ALL=1
 set -eu
 export LC_ALL=C CDPATH=
 

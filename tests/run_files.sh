@@ -1,11 +1,13 @@
 #!/bin/sh
-# run_files.sh - runs bats files side by side, one for each processor, and says how each of them ended when it ends
+# run_files.sh - runs bats files side by side, one for each processor,
+# and says how each of them ended when it ends
 #
 # usage: tests/run_files.sh FILE.bats ...
 #
-# Files with the tag slow (`# bats file_tags=slow`) go first, so that no long one is left at the end. What a file said stays in
-# $O/tap/FILE.tap, and is shown when not all went well. A file that ends with fewer results than it has tests failed as many.
-# The last line counts all tests; the exit status is 0 when every one passed or was skipped.
+# Files with the tag slow (`# bats file_tags=slow`) go first, so that no long one is left at the
+# end. What a file said stays in $O/tap/FILE.tap, and is shown when not all went well. A file that
+# ends with fewer results than it has tests failed as many. The last line counts all tests; the exit
+# status is 0 when every one passed or was skipped.
 set -u
 export LC_ALL=C.UTF-8 CDPATH=
 
@@ -27,7 +29,8 @@ one() {
 	failed=$((${planned:-0} - passed - skipped))
 	if [ "$failed" -gt "$(count '^not ok ' "$tap")" ]; then
 		echo "# $name.bats ended before all its tests had" >>"$tap"
-	elif [ "$failed" -lt 0 ] || { [ "$failed" -eq 0 ] && [ "$status${planned:+0}" != 00 ]; }; then
+	elif [ "$failed" -lt 0 ] ||
+	    { [ "$failed" -eq 0 ] && [ "$status${planned:+0}" != 00 ]; }; then
 		echo "# $name.bats: exit status $status, ${planned:-no} tests were planned" >>"$tap"
 		failed=1
 	fi
@@ -60,14 +63,17 @@ start=$(date +%s)
 			cat "$O/tap/$name.tap"
 			with_failures="$with_failures $name ($failed)"
 		elif [ "$skipped" -gt 0 ]; then
-			sed -n 's/^ok [0-9]* \(.* # skip.*\)/                 \1/p' "$O/tap/$name.tap"
+			sed -n 's/^ok [0-9]* \(.* # skip.*\)/                 \1/p' \
+				"$O/tap/$name.tap"
 		fi
 	done
 	if [ "$files" -ne $# ]; then
 		echo "FAILED: $(($# - files)) of $# files have not been run"
 		all_failed=$((all_failed + $# - files))
 	fi
-	[ -z "$with_failures" ] || printf 'Failed:%s; what a file said is in %s/tap/NAME.tap\n' "$with_failures" "$O"
-	printf '%d passed, %d failed, %d skipped, in %d s\n' "$all_passed" "$all_failed" "$all_skipped" "$(($(date +%s) - start))"
+	[ -z "$with_failures" ] ||
+		printf 'Failed:%s; what a file said is in %s/tap/NAME.tap\n' "$with_failures" "$O"
+	printf '%d passed, %d failed, %d skipped, in %d s\n' \
+		"$all_passed" "$all_failed" "$all_skipped" "$(($(date +%s) - start))"
 	[ "$all_failed" -eq 0 ]
 }

@@ -3,8 +3,10 @@
 #
 # usage: tests/slurm.sh COMMAND [WORD ...]
 #
-# Starts munged, slurmctld and slurmd (Debian: slurm-wlm, munge) with everything they write in a folder of their own, waits until the node is
-# idle, runs COMMAND with the client programs that know them on the PATH, and stops them. Needs root. Ends with COMMAND's status, or with 69 where Slurm cannot be started.
+# Starts munged, slurmctld and slurmd (Debian: slurm-wlm, munge) with everything they write in a
+# folder of their own, waits until the node is idle, runs COMMAND with the client programs that know
+# them on the PATH, and stops them. Needs root. Ends with COMMAND's status, or with 69 where Slurm
+# cannot be started.
 set -eu
 export LC_ALL=C CDPATH=
 
@@ -32,11 +34,14 @@ trap 'exit 130' INT TERM
 chmod 755 "$work"
 mkdir "$work/state" "$work/spool"
 (umask 077; head -c 128 /dev/urandom >"$work/munge.key")
-munged --force --foreground --key-file="$work/munge.key" --socket="$work/munge.socket" --pid-file="$work/munge.pid" \
-	--log-file="$work/munge.log" --seed-file="$work/munge.seed" 2>"$work/munge.err" &
+munged --force --foreground --key-file="$work/munge.key" --socket="$work/munge.socket" \
+	--pid-file="$work/munge.pid" --log-file="$work/munge.log" \
+	--seed-file="$work/munge.seed" 2>"$work/munge.err" &
 daemons=$!
 host=$(hostname)
 port=$((20000 + $$ % 20000))
+processors=$(getconf _NPROCESSORS_ONLN)
+megabytes=$(awk '/MemTotal/ { print int($2 / 1024) - 100 }' /proc/meminfo)
 cat >"$work/slurm.conf" <<END
 ClusterName=kvpipe
 SlurmctldHost=$host(127.0.0.1)
@@ -62,14 +67,15 @@ JobAcctGatherType=jobacct_gather/none
 MailProg=/bin/true
 ReturnToService=2
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$(getconf _NPROCESSORS_ONLN) RealMemory=$(awk '/MemTotal/ { print int($2 / 1024) - 100 }' /proc/meminfo) State=UNKNOWN
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$processors RealMemory=$megabytes State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 END
 export SLURM_CONF="$work/slurm.conf"
 # Snakemake takes all variables of Slurm's from a job, that one too.
 mkdir "$work/bin"
 for program in sbatch scancel scontrol sinfo squeue srun; do
-	printf '#!/bin/sh\nSLURM_CONF=%s exec %s "$@"\n' "$work/slurm.conf" "$(command -v $program)" >"$work/bin/$program"
+	printf '#!/bin/sh\nSLURM_CONF=%s exec %s "$@"\n' \
+		"$work/slurm.conf" "$(command -v $program)" >"$work/bin/$program"
 done
 chmod 755 "$work"/bin/*
 PATH=$work/bin:$PATH

@@ -3,8 +3,9 @@
 #
 # usage: tests/with_progress.sh LOG WHAT PATTERN TOTAL COMMAND ...
 #
-# A line of LOG that matches PATTERN (grep -E) is one step of TOTAL. Prints "WHAT: N of TOTAL": on a terminal in one line that is written again, else in a new line
-# for each quarter. When COMMAND failed, the end of LOG goes to standard error. The exit status is COMMAND's.
+# A line of LOG that matches PATTERN (grep -E) is one step of TOTAL. Prints "WHAT: N of TOTAL": on a
+# terminal in one line that is written again, else in a new line for each quarter. When COMMAND
+# failed, the end of LOG goes to standard error. The exit status is COMMAND's.
 set -u
 export LC_ALL=C CDPATH=
 

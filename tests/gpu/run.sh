@@ -55,7 +55,8 @@ build=$(cd "$build" && pwd)
 out=$(cd "$out" && pwd)
 packed=$(cd "$packed" && pwd)
 if [ -n "$emulated" ]; then
-	programs=$build/emulated tests=$build/emulated ops=$build/tests/unit/ops_emulated tiny=--tiny
+	programs=$build/emulated tests=$build/emulated
+	ops=$build/tests/unit/ops_emulated tiny=--tiny
 else
 	programs=$build tests=$build/tests/gpu ops=$build/tests/unit/ops tiny=''
 fi
@@ -92,7 +93,9 @@ cost() {
 
 # is_done STAGE: it has a result, or was cut off twice
 is_done() {
-	awk -v s="$1" '$1 == s { v = $4 $5 $6 } END { exit v == "" || v == "skip:notime" || v == "cutoff:the" }' "$out/stages" ||
+	awk -v s="$1" '
+		$1 == s { v = $4 $5 $6 }
+		END { exit v == "" || v == "skip:notime" || v == "cutoff:the" }' "$out/stages" ||
 		[ "$(grep -c "^$1\$" "$out/begun")" -ge 2 ]
 }
 
@@ -104,7 +107,9 @@ left() {
 
 # rows STAGE: the measurements of its log
 rows() {
-	[ ! -e "$out/$1.log" ] || grep '^{.*}$' "$out/$1.log" | sed "s/^{/{\"run\": $run, \"stage\": \"$1\", /"
+	[ ! -e "$out/$1.log" ] ||
+		grep '^{.*}$' "$out/$1.log" |
+		sed "s/^{/{\"run\": $run, \"stage\": \"$1\", /"
 }
 
 # pack [STAGE]: both packed files; the rows of a stage that is still running count. That is done in
@@ -112,9 +117,12 @@ rows() {
 pack() {
 	new=.new${1:+.part}
 	{ cat "$out/measured.jsonl"; [ $# -eq 0 ] || rows "$1"; } >"$out/$new.rows"
-	p=$(python_with json) && "$p" tests/gpu/table.py ${tiny:+"$tiny"} "$out/stages" "$out/$new.rows" >"$out/$new.table" &&
+	p=$(python_with json) &&
+		"$p" tests/gpu/table.py ${tiny:+"$tiny"} "$out/stages" "$out/$new.rows" \
+			>"$out/$new.table" &&
 		mv "$out/$new.table" "$packed/gpu-run.txt"
-	(cd "$out" && tar -czf "$packed/$new.tar" stages begun runs measured.jsonl ./*.log ./*.csv ./primitives.* ./logits.* 2>/dev/null)
+	(cd "$out" && tar -czf "$packed/$new.tar" stages begun runs measured.jsonl \
+		./*.log ./*.csv ./primitives.* ./logits.* 2>/dev/null)
 	mv "$packed/$new.tar" "$packed/gpu-run.tar.gz"
 }
 
@@ -122,7 +130,8 @@ pack() {
 stage() {
 	start=$(date +%s) limit=$(left) wants=$(cost "$1")
 	if [ "$limit" -lt "$wants" ]; then
-		verdict="skip: no time left: it takes $wants s, $((limit > 0 ? limit : 0)) s are left"
+		limit=$((limit > 0 ? limit : 0))
+		verdict="skip: no time left: it takes $wants s, $limit s are left"
 	else
 		cut=1
 		[ "$limit" -lt "$2" ] || { limit=$2 cut=''; }
@@ -143,7 +152,8 @@ stage() {
 		esac
 		rows "$1" >>"$out/measured.jsonl"
 	fi
-	printf '%-12s %4d s  %s\n' "$1" $(($(date +%s) - start)) "$verdict" | tee -a "$out/stages" "$out/now"
+	printf '%-12s %4d s  %s\n' "$1" $(($(date +%s) - start)) "$verdict" |
+		tee -a "$out/stages" "$out/now"
 	pack
 }
 
@@ -158,19 +168,22 @@ python_with() {
 # it, this finds the one that came with PyTorch or with a toolkit in another folder.
 find_cublas() {
 	cublas=
-	! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.13' && [ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] || return
+	! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.13' &&
+		[ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] || return
 	if p=$(python_with nvidia); then
 		cublas=$("$p" -c 'import nvidia, os
 print(*(p for n in nvidia.__path__ for p, _, f in os.walk(n) if "libcublas.so.13" in f), sep=":")')
 	fi
-	for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib "$(dirname "$(command -v nvcc)")/../lib64"; do
+	for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib \
+		"$(dirname "$(command -v nvcc)")/../lib64"; do
 		[ -n "$cublas" ] || [ ! -e "$folder/libcublas.so.13" ] || cublas=$folder
 	done
 	LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	export LD_LIBRARY_PATH cublas
 }
 
-[ -e "$out/stages" ] || [ ! -e "$packed/gpu-run.tar.gz" ] || tar -xzf "$packed/gpu-run.tar.gz" -C "$out" || exit 1
+[ -e "$out/stages" ] || [ ! -e "$packed/gpu-run.tar.gz" ] ||
+	tar -xzf "$packed/gpu-run.tar.gz" -C "$out" || exit 1
 touch "$out/stages" "$out/begun" "$out/runs" "$out/measured.jsonl"
 run=$(($(wc -l <"$out/runs") + 1))
 wanted=$*
@@ -180,7 +193,9 @@ if [ -z "$wanted" ]; then
 	done
 	case "$wanted" in
 	'') ;;
-	*bench* | *model* | *fier* | *transformers* | *rest*) wanted="environment ceilings $wanted" ;;
+	*bench* | *model* | *fier* | *transformers* | *rest*)
+		wanted="environment ceilings $wanted"
+		;;
 	*) wanted="environment $wanted" ;;
 	esac
 fi
@@ -189,7 +204,9 @@ for s in $wanted; do
 done
 echo "run $run, $total s at most:"
 plan | while read -r s _ most; do
-	case " $wanted " in *" $s "*) printf '%-12s %4d s about, %d s at most\n' "$s" "$(cost "$s")" "$most" ;; esac
+	case " $wanted " in
+	*" $s "*) printf '%-12s %4d s about, %d s at most\n' "$s" "$(cost "$s")" "$most" ;;
+	esac
 done
 echo
 [ -z "$dry" ] || exit 0
@@ -209,13 +226,18 @@ if [ -z "$emulated" ] && [ -r /dev/nvidia0 ]; then
 	# shellcheck disable=SC2217 # it has it open
 	sleep "$total" </dev/nvidia0 >/dev/null 2>&1 &
 	helpers=$!
-	nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active \
+	clocks=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active
+	nvidia-smi --query-gpu="$clocks" \
 		--format=csv,noheader -l 5 >"$out/clocks.$run.csv" 2>/dev/null &
 	helpers="$helpers $!"
 fi
 wanted_weights=''
-[ -n "${MODEL:-}" ] || case " $wanted " in *" model "* | *" transformers "*) wanted_weights=llama-3.1-8b ;; esac
-[ -n "${MODEL_MHA:-}" ] || case " $wanted " in *" fier "*) wanted_weights="$wanted_weights llama-2-7b" ;; esac
+[ -n "${MODEL:-}" ] || case " $wanted " in
+*" model "* | *" transformers "*) wanted_weights=llama-3.1-8b ;;
+esac
+[ -n "${MODEL_MHA:-}" ] || case " $wanted " in
+*" fier "*) wanted_weights="$wanted_weights llama-2-7b" ;;
+esac
 export wanted_weights
 rm -f "$out/.weights_end"
 if [ -n "$wanted_weights" ] && [ "$(left)" -gt 0 ]; then

@@ -6,7 +6,8 @@
 # (cannot run here; the last line says why) or something else (failed). run.sh sets the variables.
 set -u
 export LC_ALL=C CDPATH=
-build=${build:-} out=${out:-} programs=${programs:-} tests=${tests:-} ops=${ops:-} tiny=${tiny:-} emulated=${emulated:-}
+build=${build:-} out=${out:-} programs=${programs:-} tests=${tests:-} ops=${ops:-}
+tiny=${tiny:-} emulated=${emulated:-}
 wanted_weights=${wanted_weights:-}
 
 # A stage says "skip: why" on its last line and returns 77 where it cannot run.
@@ -18,7 +19,8 @@ skip() {
 # python_with MODULE: the first Python that has it. Importing it would take seconds.
 python_with() {
 	for p in "${PYTHON:-python3}" python3 /usr/bin/python3; do
-		if "$p" -c "import sys, importlib.util; sys.exit(importlib.util.find_spec('$1') is None)" 2>/dev/null; then
+		if "$p" -c "import sys, importlib.util
+sys.exit(importlib.util.find_spec('$1') is None)" 2>/dev/null; then
 			echo "$p"
 			return
 		fi
@@ -41,8 +43,8 @@ environment() {
 		echo "emulated"
 		return
 	fi
-	nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.draw,temperature.gpu \
-		--format=csv || return 1
+	gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.draw,temperature.gpu
+	nvidia-smi --query-gpu="$gpu" --format=csv || return 1
 	nvidia-smi --query-gpu=clocks_event_reasons.active --format=csv,noheader
 	free -m
 	nvcc --version 2>/dev/null | tail -n 2
@@ -72,7 +74,8 @@ ceilings() {
 
 # The emulator's models of instructions against the hardware
 primitives() {
-	"$tests/primitives" >"$out/primitives.here" && "$build/emulated/primitives" >"$out/primitives.model" &&
+	"$tests/primitives" >"$out/primitives.here" &&
+		"$build/emulated/primitives" >"$out/primitives.model" &&
 		diff "$out/primitives.model" "$out/primitives.here" && cat "$out/primitives.here"
 }
 
@@ -84,7 +87,8 @@ ops() {
 # pipeline METHOD DEVICE: its line, and how long that took
 pipeline() {
 	start=$(date +%s)
-	KV_DEVICE=$2 sh "examples/methods/$1.sh" -r "$rate" "$prompt" >"$out/lines/$1.$2" 2>"$out/lines/$1.$2.said" ||
+	KV_DEVICE=$2 sh "examples/methods/$1.sh" -r "$rate" "$prompt" \
+		>"$out/lines/$1.$2" 2>"$out/lines/$1.$2.said" ||
 		echo "$1 fails on $2: $(tail -n 1 "$out/lines/$1.$2.said")" >"$out/lines/$1.$2"
 	echo "$2, $(($(date +%s) - start)) s: $(cat "$out/lines/$1.$2")"
 }
@@ -101,13 +105,18 @@ pipeline() {
 pipelines() {
 	prompt=examples/prompts/harbour.txt rate=0.2 methods=${METHODS:-$(ls examples/methods)}
 	if [ -n "$emulated" ]; then
-		prompt=$out/prompt rate=0.4 methods=${METHODS:-snapkv snapkv-fused fastkv fastkv-fused h2o-decode kvzip laq fier quest clusterkv shadowkv}
-		cat >"$prompt" <<-'END'
-			The quiet baker waited by the harbour. The access code of Marlow is K742. The old farmer carried the letter to the market
-			after lunch. There was a green boat behind the mill. The secret word of Calton is falcon. Nobody waited near the bridge.
-			Question: what is the access code of Marlow?
-		END
-		printf 'Answer:' >>"$prompt"
+		some='snapkv snapkv-fused fastkv fastkv-fused h2o-decode kvzip laq'
+		some="$some fier quest clusterkv shadowkv"
+		prompt=$out/prompt rate=0.4 methods=${METHODS:-$some}
+		{
+			echo "The quiet baker waited by the harbour." \
+				"The access code of Marlow is K742." \
+				"The old farmer carried the letter to the market"
+			echo "after lunch. There was a green boat behind the mill." \
+				"The secret word of Calton is falcon." \
+				"Nobody waited near the bridge."
+			printf 'Question: what is the access code of Marlow?\nAnswer:'
+		} >"$prompt"
 	fi
 	export prompt rate
 	list=full
@@ -122,12 +131,14 @@ pipelines() {
 	for method in $list; do
 		echo "$method cpu"
 		echo "$method cuda"
-	done | KV_THREADS=2 RUN_STAGE=pipeline xargs -n 2 -P $((($(nproc) + 1) / 2)) sh tests/gpu/stages.sh
+	done | KV_THREADS=2 RUN_STAGE=pipeline xargs -n 2 -P $((($(nproc) + 1) / 2)) \
+		sh tests/gpu/stages.sh
 	bad=0
 	for method in $list; do
 		cat "$out/lines/$method.cpu" "$out/lines/$method.cuda"
 	done | awk '
-		function answer(s, i) {                     # mawk of 2020 does not know {5} in expressions
+		# mawk of 2020 does not know {5} in expressions
+		function answer(s, i) {
 			s = $0
 			for (i = 0; i < 6; i++)
 				sub(/^[^ ]+ +/, "", s)
@@ -138,7 +149,8 @@ pipelines() {
 		NR % 2 { line = $0; split($0, cpu); said = answer(); next }
 		{
 			verdict = "same"
-			if (answer() != said)        # which may be longer or shorter, so that nothing else is the same
+			# an answer that is longer or shorter changes all other numbers
+			if (answer() != said)
 				verdict = said == truth ? "DIFFERENT" : "another guess"
 			else if (far($6, cpu[6]) || far($3, cpu[3]) ||
 			    ($1 !~ /-fused$/ && (far($4, cpu[4]) || far($5, cpu[5]))))
@@ -165,21 +177,32 @@ field() {
 # of the rows that a scorer keeps differs.
 compare_rows() {
 	for device in cpu cuda; do
-		kv-prefill -q -m examples/demo-model --device $device --observe 16 --mass -o "$out/$device.kv" "$prompt" || return
+		kv-prefill -q -m examples/demo-model --device $device --observe 16 --mass \
+			-o "$out/$device.kv" "$prompt" || return
 	done
 	kv-diff --json --device cpu "$out/cpu.kv" "$out/cuda.kv" >"$out/diff" || return
-	echo "prefill: output error $(field output_error "$out/diff"), mass $(field mass "$out/diff")"
-	awk -v e="$(field output_error "$out/diff")" -v m="$(field mass "$out/diff")" \
-		'BEGIN { exit !(e != "" && e < 0.02 && m > 0.999 && m < 1.001) }' || { echo "TOO FAR"; return 1; }
+	error=$(field output_error "$out/diff") mass=$(field mass "$out/diff")
+	echo "prefill: output error $error, mass $mass"
+	if ! awk -v e="$error" -v m="$mass" \
+	    'BEGIN { exit !(e != "" && e < 0.02 && m > 0.999 && m < 1.001) }'; then
+		echo "TOO FAR"
+		return 1
+	fi
 	for method in snapkv h2o tova keydiff knorm; do
 		for device in cpu cuda; do
-			kv-score --method $method --device $device "$out/$device.kv" | kv-evict --rate "$rate" -o "$out/$device.kept" || return
+			kv-score --method $method --device $device "$out/$device.kv" |
+				kv-evict --rate "$rate" -o "$out/$device.kept" || return
 		done
 		kv-diff --json --device cpu "$out/cpu.kept" "$out/cuda.kept" >"$out/diff" || return
-		echo "$method: $(field both "$out/diff") rows kept on both devices, $(field only_a "$out/diff") on the CPU only," \
-			"$(field only_b "$out/diff") on the GPU only"
-		awk -v n="$(field only_a "$out/diff")" -v o="$(field only_b "$out/diff")" -v both="$(field both "$out/diff")" \
-			'BEGIN { exit !(n != "" && n == o && both > 0 && n <= both / 20) }' || { echo "TOO MANY"; return 1; }
+		both=$(field both "$out/diff")
+		only_cpu=$(field only_a "$out/diff") only_gpu=$(field only_b "$out/diff")
+		echo "$method: $both rows kept on both devices, $only_cpu on the CPU only," \
+			"$only_gpu on the GPU only"
+		if ! awk -v n="$only_cpu" -v o="$only_gpu" -v both="$both" \
+		    'BEGIN { exit !(n != "" && n == o && both > 0 && n <= both / 20) }'; then
+			echo "TOO MANY"
+			return 1
+		fi
 	done
 	rm -f "$out"/cpu.k* "$out"/cuda.k* "$out/diff"
 }
@@ -211,19 +234,26 @@ profile() {
 	command -v ncu >/dev/null || profile_otherwise "no ncu" || return
 	bad=0
 	for part in layer decode attend mass retrieve top; do
-		timeout -k 5 60 ncu --clock-control none --kernel-id :::1 --section SpeedOfLight --section LaunchStats \
-			--section Occupancy --section MemoryWorkloadAnalysis --section WarpStateStats --csv --page details \
-			"$tests/bench_gpu" ${tiny:+"$tiny"} --once $part >"$out/profile.$part.csv" 2>"$out/said"
+		timeout -k 5 60 ncu --clock-control none --kernel-id :::1 --section SpeedOfLight \
+			--section LaunchStats --section Occupancy --section MemoryWorkloadAnalysis \
+			--section WarpStateStats --csv --page details \
+			"$tests/bench_gpu" ${tiny:+"$tiny"} --once $part \
+			>"$out/profile.$part.csv" 2>"$out/said"
 		status=$?
 		cat "$out/said"
-		if cat "$out/said" "$out/profile.$part.csv" | grep -E 'ERR_NVGPUCTRPERM|LibraryNotLoaded|Failed to initialize the profiler'; then
+		if cat "$out/said" "$out/profile.$part.csv" | grep -E -e ERR_NVGPUCTRPERM \
+		    -e LibraryNotLoaded -e 'Failed to initialize the profiler'; then
 			profile_otherwise "ncu may not read this GPU's counters"
 			return
 		fi
 		case $status in
 		0) ;;
 		124 | 137) echo "$part: what ncu has seen in 60 s" ;;
-		*) echo "$part: ncu FAILED, exit $status"; tail -n 3 "$out/profile.$part.csv"; bad=1 ;;
+		*)
+			echo "$part: ncu FAILED, exit $status"
+			tail -n 3 "$out/profile.$part.csv"
+			bad=1
+			;;
 		esac
 		python3 tests/gpu/ncu_rows.py "$part" "$out/profile.$part.csv" || bad=1
 	done
@@ -231,11 +261,14 @@ profile() {
 }
 
 profile_otherwise() {
-	command -v nsys >/dev/null || skip "$1, no nsys: kernel times are those of bench, by events" || return
+	command -v nsys >/dev/null ||
+		skip "$1, no nsys: kernel times are those of bench, by events" || return
 	echo "$1: nsys instead"
 	make_scratch
-	timeout -k 5 120 nsys profile --trace cuda --stats true --force-overwrite true --output "$scratch/nsys" \
-		"$tests/bench_gpu" ${tiny:+"$tiny"} --once layer decode attend mass retrieve top || skip "$1, and nsys failed"
+	timeout -k 5 120 nsys profile --trace cuda --stats true --force-overwrite true \
+		--output "$scratch/nsys" "$tests/bench_gpu" ${tiny:+"$tiny"} \
+		--once layer decode attend mass retrieve top ||
+		skip "$1, and nsys failed"
 }
 
 # under SECONDS TOOL PART ...: kernels of parts of ops under compute-sanitizer. What is too slow
@@ -243,11 +276,13 @@ profile_otherwise() {
 under() {
 	limit=$1 tool=$2
 	shift 2
-	timeout -k 2 "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$ops" -g "$@" >"$out/said" 2>&1
+	timeout -k 2 "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$ops" -g "$@" \
+		>"$out/said" 2>&1
 	status=$?
 	cat "$out/said"
 	! grep -q 'Device not supported' "$out/said" || return 77
-	! grep -Eq '^========= (Invalid|Error|Race|Potential|Barrier|Program hit|Uninit)' "$out/said" || status=9
+	! grep -Eq '^========= (Invalid|Error|Race|Potential|Barrier|Program hit|Uninit)' \
+		"$out/said" || status=9
 	case $status in
 	0) echo "$tool $*: no error" ;;
 	124 | 137) echo "$tool $*: no error in the first $limit s" ;;
@@ -308,12 +343,16 @@ weights() {
 	for preset in $wanted_weights; do
 		[ -z "$(weights_of "$preset")" ] || { echo "$preset: there from before"; continue; }
 		options="--preset $preset --shards 4" kbytes=18000000
-		[ -z "$emulated" ] || { options='--layers 2 --hidden 64 --heads 4 --kv-heads 2 --head-dim 16 --ffn 96 --vocab 1536' kbytes=1000; }
+		if [ -n "$emulated" ]; then
+			options='--layers 2 --hidden 64 --heads 4 --kv-heads 2 --head-dim 16'
+			options="$options --ffn 96 --vocab 1536" kbytes=1000
+		fi
 		room=$(room_for $kbytes)
 		[ -n "$room" ] || { echo "$preset: no room for 16 GB"; continue; }
 		start=$(date +%s)
 		# shellcheck disable=SC2086 # options
-		"$p" tests/bin/mkmodel.py "$room/kvpipe-weights/$preset" $options --tokenizer examples/demo-model &
+		"$p" tests/bin/mkmodel.py "$room/kvpipe-weights/$preset" $options \
+			--tokenizer examples/demo-model &
 		maker=$!
 		wait $maker || return
 		: >"$room/kvpipe-weights/$preset/complete"
@@ -333,7 +372,8 @@ wait_for_weights() {
 		ended=''
 		[ ! -e "$out/.weights_end" ] || ended=1
 		folder=$(weights_of "$1")
-		[ -n "$folder" ] || [ -z "$ended" ] || skip "no weights: $(tail -n 1 "$out/weights.log")" || return
+		[ -n "$folder" ] || [ -z "$ended" ] ||
+			skip "no weights: $(tail -n 1 "$out/weights.log")" || return
 		[ -n "$folder" ] || sleep 1
 	done
 }
@@ -357,9 +397,14 @@ model() {
 	[ -z "$emulated" ] || n=64 tokens=5 parts='--steps 2 full:400 scored:400 tsp:400'
 	# shellcheck disable=SC2086 # parts
 	"$tests/whole" -m "$folder" --device cuda --logits "$out" $parts || bad=$?
-	awk -v n="$n" 'BEGIN { for (i = 0; i < n; i++) print (i * 7919 + 13) % 1400 }' >"$scratch/ids"
-	{ kv-prefill -v --device cuda -m "$folder" --ids -o "$scratch/full.kv" "$scratch/ids" &&
-		kv-decode -v --device cuda -m "$folder" --tokens "$tokens" --ignore-eos "$scratch/full.kv" >/dev/null; } || bad=$?
+	awk -v n="$n" \
+		'BEGIN { for (i = 0; i < n; i++) print (i * 7919 + 13) % 1400 }' >"$scratch/ids"
+	{
+		kv-prefill -v --device cuda -m "$folder" --ids -o "$scratch/full.kv" \
+			"$scratch/ids" &&
+			kv-decode -v --device cuda -m "$folder" --tokens "$tokens" --ignore-eos \
+				"$scratch/full.kv" >/dev/null
+	} || bad=$?
 	return $bad
 }
 

@@ -2,8 +2,8 @@
 #
 #     bats_load_library kvpipe
 #
-# finds this file where BATS_LIB_PATH says; `make install` puts it under PREFIX/lib/bats/kvpipe. The programs are
-# taken from the PATH. An assertion that does not hold says what it found, and returns 1.
+# finds this file where BATS_LIB_PATH says; `make install` puts it under PREFIX/lib/bats/kvpipe. The
+# programs are those of the PATH. An assertion that does not hold says what it found, returns 1.
 
 # kv_run COMMAND: runs a pipeline given as one string. Every program in it must succeed.
 kv_run() {
@@ -12,7 +12,8 @@ kv_run() {
 	((status == 0)) || _kv_fail "exit status $status: $1"
 }
 
-# kv_fact FILE KEY: one number or text of kv-info --json (tokens, next_position, rows, kv_bytes, bytes, dtype ...)
+# kv_fact FILE KEY: one number or text of kv-info --json (tokens, next_position, rows, kv_bytes,
+# bytes, dtype ...)
 kv_fact() {
 	kv-info --json "$1" | sed -n "s/^  \"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p"
 }
@@ -27,13 +28,14 @@ kv_answer() {
 	kv-decode -q -m "$1" -n 64 --stop "${3:-.}" "$2"
 }
 
-# kv_footprint FILE [memory|peak|kept]: the KV footprint so far, as a share of the full cache's; or memory, the rows that there were, added
-# up over the time of the run (less, where layers ran one after the other); or the peak; or what is left
+# kv_footprint FILE [memory|peak|kept]: the KV footprint so far, as a share of the full cache's; or
+# memory, the rows that there were, added up over the time of the run (less, where layers ran one
+# after the other); or the peak; or what is left
 kv_footprint() {
 	kv-footprint --json "$1" | sed -n "s/^  \"${2:-footprint}\": \([0-9.e+-]*\),\{0,1\}\$/\1/p"
 }
 
-# assert_kept FILE SHARE [TOLERANCE]: the share of rows that is left, 0.1 or 10%, within TOLERANCE (0.005)
+# assert_kept FILE SHARE [TOLERANCE]: the share of rows left, 0.1 or 10%, within TOLERANCE (0.005)
 assert_kept() {
 	local have
 	have=$(kv_fact "$1" share_kept)
@@ -45,16 +47,19 @@ assert_kept() {
 # assert_rows FILE N: every KV head of every layer has N rows
 assert_rows() {
 	local other
-	other=$(kv-info --positions "$1" | _kv_awk -v n="$2" 'NF != n + 2 { print "layer " $1 " KV head " $2 ": " NF - 2; exit }')
+	other=$(kv-info --positions "$1" | _kv_awk -v n="$2" '
+		NF != n + 2 { print "layer " $1 " KV head " $2 ": " NF - 2; exit }')
 	[ -z "$other" ] || _kv_fail "$1: $other rows, not $2"
 }
 
-# assert_footprint_below FILE SHARE: the KV footprint of all that was run so far is less than 0.5 or 50% of the full cache's
+# assert_footprint_below FILE SHARE: the KV footprint so far is less than this share (0.5, 50%) of
+# the full cache's
 assert_footprint_below() {
 	_kv_below "$1" footprint "$2"
 }
 
-# assert_memory_below FILE SHARE: the rows that there were, added up over the time of the run, are fewer
+# assert_memory_below FILE SHARE: the rows that there were, added up over the time of the run,
+# are fewer
 assert_memory_below() {
 	_kv_below "$1" memory "$2"
 }
@@ -64,7 +69,7 @@ assert_peak_below() {
 	_kv_below "$1" peak "$2"
 }
 
-# assert_keeps FILE FIRST [LAST]: the positions FIRST to LAST are left in every KV head of every layer
+# assert_keeps FILE FIRST [LAST]: every KV head of every layer has the positions FIRST to LAST
 assert_keeps() {
 	local missing
 	missing=$(kv-info --positions "$1" | _kv_awk -v first="$2" -v last="${3:-$2}" '{
@@ -80,7 +85,8 @@ assert_overlap() {
 	local share
 	share=$(_kv_awk 'NR == FNR { for (i = 3; i <= NF; i++) has[$1, $2, $i]; next }
 		{ for (i = 3; i <= NF; i++) { n++; both += ($1, $2, $i) in has } }
-		END { print n ? both / n : 1 }' <(kv-info --positions "$2") <(kv-info --positions "$1"))
+		END { print n ? both / n : 1 }' \
+		<(kv-info --positions "$2") <(kv-info --positions "$1"))
 	_kv_awk -v have="$share" -v want="$(_kv_share "$3")" 'BEGIN { exit !(have >= want) }' ||
 		_kv_fail "$2 has $share of the rows of $1, not $3"
 }
@@ -99,8 +105,8 @@ refute_answer() {
 	[[ $said != *"$3"* ]] || _kv_fail "$2: the answer is \"$said\", with \"$3\""
 }
 
-# assert_same_snapshot A B: tokens, rows, keys, values and logits are the same, bit for bit; compression, scores
-# and provenance may differ
+# assert_same_snapshot A B: tokens, rows, keys, values and logits are the same, bit for bit;
+# compression, scores and provenance may differ
 assert_same_snapshot() {
 	[ "$(kv_logical_digest "$1")" = "$(kv_logical_digest "$2")" ] || _kv_fail "$1 and $2 differ"
 }
@@ -110,7 +116,9 @@ assert_same_rows() {
 	local where
 	where=$(cmp -s <(kv-info --positions "$1") <(kv-info --positions "$2") ||
 		paste -d '\n' <(kv-info --positions "$1") <(kv-info --positions "$2") |
-		_kv_awk 'NR % 2 { line = $0; next } line != $0 { print "layer " $1 " KV head " $2; exit }')
+		_kv_awk '
+			NR % 2 { line = $0; next }
+			line != $0 { print "layer " $1 " KV head " $2; exit }')
 	[ -z "$where" ] || _kv_fail "$1 and $2 keep other rows: first in $where"
 }
 
@@ -132,7 +140,8 @@ _kv_fail() {
 _kv_below() {
 	local have
 	have=$(kv_footprint "$1" "$2")
-	_kv_awk -v have="$have" -v limit="$(_kv_share "$3")" 'BEGIN { exit !(have != "" && have < limit) }' ||
+	_kv_awk -v have="$have" -v limit="$(_kv_share "$3")" \
+		'BEGIN { exit !(have != "" && have < limit) }' ||
 		_kv_fail "$1: the $2 is $have of the full cache's, not below $3"
 }
 
