@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Conversations through kv-chat and through transformers' apply_chat_template().
 
-  chat.py unpack PACKAGES FOLDER                       the templates of real models that packages of PyPI have in them
+  chat.py unpack PACKAGES FOLDER                       the templates of real models that packages of
+                                                       PyPI have in them
   chat.py golden FOLDER [SMOLLM2]                      prints tests/fixtures/chat.json
-  chat.py grammar                                      prints tests/fixtures/jinja.json: small templates and what Jinja makes of them
+  chat.py grammar                                      prints tests/fixtures/jinja.json: small
+                                                       templates and what Jinja makes of them
   chat.py compare RENDERER KV_CHAT FOLDER VOCABULARIES
 
-`make real-templates` unpacks and compares; VOCABULARIES are those of `make real-tokenizers`. Of llama-cpp-python's source the files
-of vendor/llama.cpp/models/templates are taken, and the templates in llama_chat_format.py. SMOLLM2 is the folder that
-examples/smollm2.sh makes, whose template is the one of its GGUF file. Needs transformers (5.2.0), compare mistral-common too.
+`make real-templates` unpacks and compares; VOCABULARIES are those of `make real-tokenizers`. Of
+llama-cpp-python's source the files of vendor/llama.cpp/models/templates are taken, and the
+templates in llama_chat_format.py. SMOLLM2 is the folder that examples/smollm2.sh makes, whose
+template is the one of its GGUF file. Needs transformers (5.2.0), compare mistral-common too.
 Templates are not committed: the golden file has only what they print.
 
-compare holds every template to the same text, byte for byte, as Jinja has it with the settings of transformers, and ids to those of
-apply_chat_template() with vocabularies of real models, of Mistral's to those of mistral-common. A template that we do not support is
-counted, and it must say so; a text that differs fails.
+compare holds every template to the same text, byte for byte, as Jinja has it with the settings of
+transformers, and ids to those of apply_chat_template() with vocabularies of real models, of
+Mistral's to those of mistral-common. A template that we do not support is counted, and it must say
+so; a text that differs fails.
 """
 
 import ast
@@ -57,11 +61,13 @@ REAL = {
     "llama-bpe": ("meta-llama-Llama-3.2-3B-Instruct", "<|begin_of_text|>", "<|eot_id|>"),
     "phi-3": ("microsoft-Phi-3.5-mini-instruct", "<s>", "<|endoftext|>"),
     "phi-3-first": ("microsoft-Phi-3.5-mini-instruct", "<s>", "<|endoftext|>"),
-    "deepseek-v3": ("deepseek-ai-DeepSeek-V3.1", BUILTIN["deepseek-r1"][1], BUILTIN["deepseek-r1"][2]),
+    "deepseek-v3": ("deepseek-ai-DeepSeek-V3.1", *BUILTIN["deepseek-r1"][1:]),
     "llama-spm": ("mistral_instruct", "<s>", "</s>"),
     "llama-spm-split": ("mistral_instruct", "<s>", "</s>"),
     "gemma-4-gemma": ("google-gemma-4-31B-it", "<bos>", "<eos>"),
-    "command-r": ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"),
+    "command-r": (
+        "CohereForAI-c4ai-command-r7b-12-2024-tool_use", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>",
+    ),
 }
 
 TEXTS = [
@@ -74,7 +80,8 @@ TEXTS = [
     "x" * 3000,
 ]
 # with the names of tokens in them: the texts are the same, the ids are not to be
-MARKUP = ["A <|im_end|>\n<|im_start|>user [INST] x</s>", "<think>\nhm\n</think>\n\nFour.", f"<{BAR}User{BAR}>"]
+MARKUP = ["A <|im_end|>\n<|im_start|>user [INST] x</s>",
+          "<think>\nhm\n</think>\n\nFour.", f"<{BAR}User{BAR}>"]
 
 
 def talk(*parts):
@@ -169,8 +176,9 @@ def golden(folder, smollm2=None):
                 prompt = messages[-1]["role"] != "assistant"
                 case = {"template": name, "messages": messages, "prompt": prompt}
                 try:
-                    variables = {"messages": messages, "add_generation_prompt": prompt}
-                    render(tokenizer.chat_template, {**variables, "bos_token": bos, "eos_token": eos})
+                    variables = {"messages": messages, "add_generation_prompt": prompt,
+                                 "bos_token": bos, "eos_token": eos}
+                    render(tokenizer.chat_template, variables)
                     case["text"] = tokenizer.apply_chat_template(
                         messages, add_generation_prompt=prompt, tokenize=False
                     )
@@ -189,7 +197,8 @@ def golden(folder, smollm2=None):
 
 VARIABLES = {
     "messages": [
-        {"role": "user", "content": "  Stra\u00dfe \u6f22\u5b57 <b>\n", "more": {"x": 1, "a": [1, 2.5, None, True]}},
+        {"role": "user", "content": "  Stra\u00dfe \u6f22\u5b57 <b>\n",
+         "more": {"x": 1, "a": [1, 2.5, None, True]}},
         {"role": "assistant", "content": "a,b,,c"},
         {"role": "user", "content": "\u3000\u00a0x\u2003"},
     ],
@@ -213,7 +222,7 @@ WHITE = [
     "{{ {'a': {'b': 1}}['a']['b'] }}}}",
     "{{ 'a' 'b' \"c'\" 'd\\n\\t\\'\\u20ac\\x41' }}",
 ]
-# one in each line
+# one in each line; an indented line is the rest of the one before
 EXPRESSIONS = r"""
 1 + 2 * 3 - 4 // 3 % 2
 7 // -2 ~ -7 // 2 ~ 7 % -3
@@ -230,7 +239,8 @@ messages[::-1][0].role ~ (messages[9] is defined) ~ (nothing is defined) ~ (n is
 [none is none, n is none, n is number, n is integer, 2.5 is float, word is string]
 [messages is mapping, messages[0] is mapping, messages is iterable, word is sequence, n is iterable]
 [true is boolean, true is true, 1 is true, 7 is odd, n is even, false is false]
-[n is divisibleby 7, n is divisibleby(2), n is eq 7, n is ne 7, n is gt 3, 3 is in nums, not n is lt 3]
+[n is divisibleby 7, n is divisibleby(2), n is eq 7, n is ne 7, n is gt 3, 3 is in nums,
+    not n is lt 3]
 (1, 'a', none, true, [2.0], {'k': 'v\n'}) | list
 {'a': 1, 'b': [1, 'x"'], 'c': "it's"}
 [1.0, 100000.5, 0.1, 1e3, [], {}, -0.5]
@@ -239,14 +249,16 @@ word|upper ~ word|lower ~ word|capitalize ~ word|length ~ nums|length ~ messages
 word|replace('e', 'EE') ~ word|replace('e', 'EE', 1) ~ word.replace(' ', '')
 nums|join(', ') ~ nums|join ~ messages|map(attribute='role')|join('-')
 messages|map(attribute='more.x', default=0)|list
-nums|map('string')|list ~ nums|select('gt', 1)|list ~ nums|reject('eq', 3)|list ~ nums|select('odd')|list
+nums|map('string')|list ~ nums|select('gt', 1)|list ~ nums|reject('eq', 3)|list
+    ~ nums|select('odd')|list
 messages|selectattr('role', 'equalto', 'user')|list|length
 messages|rejectattr('role', 'eq', 'user')|map(attribute='content')|first
 messages|selectattr('more')|list|length ~ messages|selectattr('more', 'defined')|list|length
 nums|first ~ nums|last ~ nums|sort|list ~ nums|unique|list ~ nums|reverse|list
 [nothing|default('d'), ''|default('d'), ''|default('d', true), none|default('d')]
 [n|string ~ 1, '12'|int + 1, ' x'|int, 'q'|int(9), 2.9|int, '3'|int(default=1)]
-(messages[0].more|items|list)[1][0] ~ (messages[0].more|dictsort)[0][0] ~ messages[0].more|dictsort|length
+(messages[0].more|items|list)[1][0] ~ (messages[0].more|dictsort)[0][0]
+    ~ messages[0].more|dictsort|length
 messages[0]|tojson
 messages[0]|tojson(indent=2)
 [[1, [2]], {}, [], {'a': {}}]|tojson(indent=1)
@@ -254,11 +266,13 @@ messages[0]|tojson(indent=2)
 [nothing|list, nothing|length, 'abc'|list, 'xxaxx'|trim('x')] ~ word|safe
 ([]|first) is defined
 [word.split(), word.split(' ', 1), 'a,b,,c'.split(','), 'abc'.split('x'), ' a  b '.split()]
-messages[0].content.strip() ~ 'xxaxx'.strip('x') ~ ' a '.lstrip() ~ ' a '.rstrip() ~ '/' ~ 'xyaxy'.lstrip('yx')
+messages[0].content.strip() ~ 'xxaxx'.strip('x') ~ ' a '.lstrip() ~ ' a '.rstrip()
+    ~ '/' ~ 'xyaxy'.lstrip('yx')
 'a\n\n'.rstrip('\n') ~ messages[2].content.strip() ~ '/' ~ 'äöa'.strip('öä')
 [word.startswith('mixed'), word.endswith(('x', "'s")), word.startswith('')]
 [word.upper(), word.lower(), word.capitalize(), 'ab cd-ef'.title()]
-['aXbX'.replace('X', ''), 'aXbX'.replace('X', 'y', 1), '-'.join(['a', 'b']), word.find('C'), word.find('zz')]
+['aXbX'.replace('X', ''), 'aXbX'.replace('X', 'y', 1), '-'.join(['a', 'b']),
+    word.find('C'), word.find('zz')]
 messages[0].get('role') ~ messages[0].get('q') ~ messages[0].get('q', 'd')
 messages[0].more.keys()|list ~ messages[0].more.values()|list ~ messages[0].more.items()|list|length
 namespace(a=1).a ~ dict(a=1, b='c') ~ range(3)|list ~ range(2, 9, 3)|list ~ range(5, 0, -2)|list
@@ -268,37 +282,56 @@ messages[0]['more']['a'][1] ~ messages[0].more.a[-1] ~ messages.0.role
 'a' ~ 1 + 2 ~ 'b'
 ['ab' * 2, [1] + [2]]
 bos_token + messages[1]['content'] + '\n'
-"""
+""".replace("\n    ", " ")
 STATEMENTS = [
-    "{% for a in nums %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}"
+    "{% for a in nums %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}"
+    "{{ loop.last }}{{ loop.length }}{{ loop.revindex }}"
     "{{ loop.previtem }}{{ loop.nextitem }};{% endfor %}",
     "{% for a in nums if a > 1 %}{{ a }}/{{ loop.length }} {% else %}none{% endfor %}",
-    "{% for a in [] %}x{% else %}none{% endfor %}{% for a in nothing %}x{% else %}neither{% endfor %}",
-    "{% for k, v in messages[0].more.items() %}{{ k }}={{ v }};{% endfor %}{% for k in messages[0] %}{{ k }} {% endfor %}",
-    "{% for c in 'a\u20acb' %}[{{ c }}]{% endfor %}{% for a, b in [(1, 2), [3, 4]] %}{{ a }}{{ b }} {% endfor %}",
-    "{% for a in nums %}{% if a == 1 %}{% continue %}{% endif %}{% if a == 2 %}{% break %}{% endif %}{{ a }}{% endfor %}",
+    "{% for a in [] %}x{% else %}none{% endfor %}"
+    "{% for a in nothing %}x{% else %}neither{% endfor %}",
+    "{% for k, v in messages[0].more.items() %}{{ k }}={{ v }};{% endfor %}"
+    "{% for k in messages[0] %}{{ k }} {% endfor %}",
+    "{% for c in 'a\u20acb' %}[{{ c }}]{% endfor %}"
+    "{% for a, b in [(1, 2), [3, 4]] %}{{ a }}{{ b }} {% endfor %}",
+    "{% for a in nums %}{% if a == 1 %}{% continue %}{% endif %}"
+    "{% if a == 2 %}{% break %}{% endif %}{{ a }}{% endfor %}",
     "{% set x = 1 %}{% for a in nums %}{{ x }}{% set x = a %}{{ x }} {% endfor %}{{ x }}",
-    "{% set ns = namespace(t=0) %}{% for a in nums %}{% set ns.t = ns.t + a %}{% endfor %}{{ ns.t }}",
-    "{% if n == 1 %}a{% elif n == 7 %}b{% elif n %}c{% else %}d{% endif %}{% if nothing %}e{% else %}f{% endif %}",
+    "{% set ns = namespace(t=0) %}"
+    "{% for a in nums %}{% set ns.t = ns.t + a %}{% endfor %}{{ ns.t }}",
+    "{% if n == 1 %}a{% elif n == 7 %}b{% elif n %}c{% else %}d{% endif %}"
+    "{% if nothing %}e{% else %}f{% endif %}",
     "{% if n %}{% set y = 'in' %}{% endif %}{{ y }}{% set a, b = 1, 2 %}{{ b }}{{ a }}",
     "{% set x %} a {{ n }} {% endset %}[{{ x }}]{% set x | trim | upper %} a {% endset %}[{{ x }}]",
     "{% filter upper %}a {{ word }}{% endfilter %}{% generation %}said{% endgeneration %}",
-    "{% macro f(a, b='B', c=none) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(1) }} {{ f(1, c=3) }} {{ f(b=2) }}{{ f('x')|length }}",
+    "{% macro f(a, b='B', c=none) %}{{ a }}{{ b }}{{ c }}{% endmacro %}"
+    "{{ f(1) }} {{ f(1, c=3) }} {{ f(b=2) }}{{ f('x')|length }}",
     "{% macro g(k) %}{% if k > 0 %}{{ k }}{{ g(k - 1) }}{% endif %}{% endmacro %}{{ g(3) }}",
-    "{% set o = 'outer' %}{% macro h() %}{{ o }}{% set o = 'inner' %}{{ o }}{% endmacro %}{{ h() }}{{ o }}",
-    "{% for m in messages %}{% for a in nums %}{{ loop.index }}{% endfor %}{{ loop.index }} {% endfor %}",
-    "{{ nothing }}{{ messages[0].nothing }}|{{ nothing ~ 'x' }}{{ (nothing|default(none)) is none }}",
+    "{% set o = 'outer' %}{% macro h() %}{{ o }}{% set o = 'inner' %}{{ o }}{% endmacro %}"
+    "{{ h() }}{{ o }}",
+    "{% for m in messages %}{% for a in nums %}{{ loop.index }}{% endfor %}"
+    "{{ loop.index }} {% endfor %}",
+    "{{ nothing }}{{ messages[0].nothing }}|{{ nothing ~ 'x' }}"
+    "{{ (nothing|default(none)) is none }}",
     # what a namespace carries out of the block, macro or loop that it was made in
-    "{% set ns = namespace(f=1) %}{% macro k(y) %}{% set x %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endset %}"
+    "{% set ns = namespace(f=1) %}{% macro k(y) %}"
+    "{% set x %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endset %}"
     "{% endmacro %}{{ k('y') }}{{ ns.f() }}{% set x %}{{ word }}{% endset %}{{ ns.f() }}",
-    "{% set ns = namespace(f=1) %}{% macro k(y) %}{% filter upper %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endfilter %}"
-    "{% endmacro %}{{ k(word) }}{{ ns.f() }}{% filter lower %}{{ word }}{{ ns.f() }}{% endfilter %}",
-    "{% set ns = namespace(f=1) %}{% macro k(y) %}{% for a in [y] if a %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endfor %}"
+    "{% set ns = namespace(f=1) %}{% macro k(y) %}"
+    "{% filter upper %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endfilter %}"
+    "{% endmacro %}{{ k(word) }}{{ ns.f() }}"
+    "{% filter lower %}{{ word }}{{ ns.f() }}{% endfilter %}",
+    "{% set ns = namespace(f=1) %}{% macro k(y) %}"
+    "{% for a in [y] if a %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endfor %}"
     "{% endmacro %}{{ k('q') }}{{ ns.f() }}{% for a in nums if a > 1 %}{{ ns.f() }}{% endfor %}",
-    "{% set ns = namespace(l=1) %}{% for a in nums %}{% set ns.l = loop %}{% endfor %}{{ ns.l.index }}{{ ns.l.previtem }}",
+    "{% set ns = namespace(l=1) %}{% for a in nums %}{% set ns.l = loop %}{% endfor %}"
+    "{{ ns.l.index }}{{ ns.l.previtem }}",
     # a block that runs again while its own filters do
-    "{% macro f(k) %}{% set x | replace('1', f(k - 1) if k else '0') %}{{ k }}{% endset %}{{ x }};{% endmacro %}{{ f(2) }}{{ f(1) }}",
-    "{% macro f(k) %}{% filter replace('1', f(k - 1) if k else '0') | upper %}a{{ k }}{% endfilter %};{% endmacro %}{{ f(2) }}{{ f(1) }}",
+    "{% macro f(k) %}{% set x | replace('1', f(k - 1) if k else '0') %}{{ k }}{% endset %}"
+    "{{ x }};{% endmacro %}{{ f(2) }}{{ f(1) }}",
+    "{% macro f(k) %}"
+    "{% filter replace('1', f(k - 1) if k else '0') | upper %}a{{ k }}{% endfilter %}"
+    ";{% endmacro %}{{ f(2) }}{{ f(1) }}",
 ]
 
 
@@ -347,7 +380,8 @@ def compare_texts(renderer, path):
         elif "error" in ours and ours["code"] == -3:
             unsupported += 1
         elif "error" in ours or theirs != ours["text"]:
-            differ.append(f"{context['messages']}: {why if theirs is None else theirs!r}, ours {ours}"[:2000])
+            theirs = why if theirs is None else repr(theirs)
+            differ.append(f"{context['messages']}: {theirs}, ours {ours}"[:2000])
         else:
             same += 1
     return same, refused, unsupported, differ
@@ -355,7 +389,8 @@ def compare_texts(renderer, path):
 
 def kv_chat(program, model, messages, *options):
     p = subprocess.run(
-        [program, "-m", model, "--date", DATE, *options, "-"], input=json.dumps(messages).encode(), capture_output=True
+        [program, "-m", model, "--date", DATE, *options, "-"],
+        input=json.dumps(messages).encode(), capture_output=True
     )
     return [int(w) for w in p.stdout.split()] if p.returncode == 0 else p.stderr.decode()
 
@@ -366,17 +401,21 @@ def compare_ids(program, folder, vocabularies, name):
     template, bos, eos = REAL[name]
     same, differ = 0, []
     with tempfile.TemporaryDirectory() as model:
-        os.symlink(os.path.abspath(os.path.join(vocabularies, name, "tokenizer.json")), os.path.join(model, "tokenizer.json"))
+        vocabulary = os.path.abspath(os.path.join(vocabularies, name, "tokenizer.json"))
+        os.symlink(vocabulary, os.path.join(model, "tokenizer.json"))
         with open(os.path.join(model, "tokenizer_config.json"), "w", encoding="utf-8") as f:
-            config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos, "eos_token": eos}
+            config = {"tokenizer_class": "PreTrainedTokenizerFast",
+                      "bos_token": bos, "eos_token": eos}
             json.dump({**config, "chat_template": read(folder, template)}, f)
         tokenizer = AutoTokenizer.from_pretrained(model)
         for messages in conversations(TEXTS):
             prompt = messages[-1]["role"] != "assistant"
             try:
-                render(tokenizer.chat_template, {"messages": messages, "add_generation_prompt": prompt,
-                       "bos_token": bos, "eos_token": eos})
-                text = tokenizer.apply_chat_template(messages, add_generation_prompt=prompt, tokenize=False)
+                variables = {"messages": messages, "add_generation_prompt": prompt,
+                             "bos_token": bos, "eos_token": eos}
+                render(tokenizer.chat_template, variables)
+                text = tokenizer.apply_chat_template(messages, add_generation_prompt=prompt,
+                                                     tokenize=False)
             except Exception:
                 continue
             want = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -389,7 +428,8 @@ def compare_ids(program, folder, vocabularies, name):
 
 
 def compare_mistral(program, vocabularies, version, template):
-    """The first version has no space before an answer in its template and one in mistral-common: without answers."""
+    """The first version has no space before an answer in its template and one in mistral-common:
+    without answers."""
     from mistral_common.protocol.instruct.request import ChatCompletionRequest
     from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
@@ -420,16 +460,19 @@ def compare_mistral(program, vocabularies, version, template):
 
 def compare(renderer, program, folder, vocabularies):
     failed = False
-    print("template                                            same  refused  not supported  differ")
+    print("template                                            same  refused",
+          " not supported  differ")
     for path in sorted(glob.glob(os.path.join(folder, "*.jinja"))):
         same, refused, unsupported, differ = compare_texts(renderer, path)
         failed |= len(differ) > 0
-        print(f"{os.path.basename(path)[:-6][:50]:50} {same:5} {refused:8} {unsupported:14} {len(differ):7}")
+        name = os.path.basename(path)[:-6][:50]
+        print(f"{name:50} {same:5} {refused:8} {unsupported:14} {len(differ):7}")
         print("".join(f"    {d}\n" for d in differ[:2]), end="")
     print("\nvocabulary                                          same  differ")
     found = {n: compare_ids(program, folder, vocabularies, n) for n in REAL}
-    found["mistral-v3, by mistral-common"] = compare_mistral(program, vocabularies, "v3", "mistral")
-    found["mistral-v1, by mistral-common"] = compare_mistral(program, vocabularies, "v1", "mistral-v1")
+    for version, template in ("v3", "mistral"), ("v1", "mistral-v1"):
+        found[f"mistral-{version}, by mistral-common"] = compare_mistral(
+            program, vocabularies, version, template)
     for name, (same, differ) in found.items():
         failed |= len(differ) > 0 or same == 0
         print(f"{name:50} {same:5} {len(differ):7}")
@@ -438,4 +481,5 @@ def compare(renderer, program, folder, vocabularies):
 
 
 if __name__ == "__main__":
-    {"unpack": unpack, "golden": golden, "grammar": grammar, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    command = {"unpack": unpack, "golden": golden, "grammar": grammar, "compare": compare}
+    command[sys.argv[1]](*sys.argv[2:])

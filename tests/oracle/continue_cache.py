@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """transformers beside kvpipe: goes on where a cache ends, greedily, in f32, and prints the ids.
 
-  continue_cache.py FOLDER MODEL go IN.safetensors N [OUT.safetensors]    N tokens from the logits of IN; OUT has read all of them
-  continue_cache.py FOLDER MODEL say IN.safetensors N                     the same, up to the model's end of text
-  continue_cache.py FOLDER MODEL new IDS OUT.safetensors N                runs the ids of a file, writes the cache without a word of its
-                                                                         model, then N tokens
+  continue_cache.py FOLDER MODEL go IN.safetensors N [OUT.safetensors]
+      N tokens from the logits of IN; OUT has read all of them
+  continue_cache.py FOLDER MODEL say IN.safetensors N
+      the same, up to the model's end of text
+  continue_cache.py FOLDER MODEL new IDS OUT.safetensors N
+      runs the ids of a file, writes the cache without a word of its model, then N tokens
 
 FOLDER is that of kv_cache.py."""
 
@@ -28,7 +30,8 @@ def go(model, source, n, target=None):
 def say(model, source, n):
     cache, t, head = load(source, model.config)
     end = model.generation_config.eos_token_id
-    return generate(model, cache, t["logits"], head["next_position"], int(n), {end} if isinstance(end, int) else set(end))[0]
+    ends = {end} if isinstance(end, int) else set(end)
+    return generate(model, cache, t["logits"], head["next_position"], int(n), ends)[0]
 
 
 def new(model, path, target, n):
@@ -38,7 +41,8 @@ def new(model, path, target, n):
     logits = run(model, cache, ids, 0)
     t = {"tokens": ids, "logits": logits.clone()}
     for l, layer in enumerate(cache.layers):
-        t[f"layers.{l}.keys"], t[f"layers.{l}.values"] = layer.keys.contiguous(), layer.values.contiguous()
+        t[f"layers.{l}.keys"] = layer.keys.contiguous()
+        t[f"layers.{l}.values"] = layer.values.contiguous()
     save_file(t, target)
     return generate(model, cache, logits, ids.shape[1], int(n))[0]
 

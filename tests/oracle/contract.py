@@ -74,7 +74,8 @@ def check_each(rule, table):
             sys.exit(f"{before} {method} {options}: other heads")
         for head, rows in old.items():
             if not rule(rows, new[head], options, *extra):
-                sys.exit(f"{before} {method} {options} layer, KV head {head}: {rows} -> {new[head]}")
+                sys.exit(f"{before} {method} {options} layer, KV head {head}: "
+                         f"{rows} -> {new[head]}")
             count += 1
     return count
 
@@ -115,7 +116,8 @@ def check_content(before, after):
                 sys.exit(f"attention received of layer {l} KV head {g} differs")
             if (was.paid is None) != (now.paid is None):
                 sys.exit(f"attention paid of layer {l} is there only once")
-            if was.paid and now.paid.values[g] != [[one[i] for i in at] for one in was.paid.values[g]]:
+            if was.paid and now.paid.values[g] != [[one[i] for i in at]
+                                                   for one in was.paid.values[g]]:
                 sys.exit(f"attention paid of layer {l} KV head {g} differs")
             count += 1
     return count
@@ -123,7 +125,8 @@ def check_content(before, after):
 
 def main():
     parser = argparse.ArgumentParser(description="what must hold for the rows that are left")
-    parser.add_argument("rule", choices="budget rate order always identity monotone content".split())
+    parser.add_argument("rule", choices=["budget", "rate", "order", "always", "identity",
+                                         "monotone", "content"])
     parser.add_argument("path", nargs="+", help="a table, or two snapshots")
     args = parser.parse_args()
     if args.rule == "content":

@@ -86,7 +86,8 @@ def compare_layer(A, B, l):
     heads, all_found = [], []
     for g in range(G):
         a, b = head_arrays(A, l, g), head_arrays(B, l, g)
-        found = [attention(a, b, queries[h], at, sight(A, l)) for h in range(g * H // G, (g + 1) * H // G)] \
+        heads_of_g = range(g * H // G, (g + 1) * H // G)
+        found = [attention(a, b, queries[h], at, sight(A, l)) for h in heads_of_g] \
             if owner else [np.zeros((3, 0))] * (H // G)
         heads.append({**compare_head(a, b), **measures(found),
                       'query_heads': [measures([one]) for one in found]})

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The retrieval head of SpeContext in double precision, from the formulas, against the keys in a snapshot.
+"""The retrieval head of SpeContext in double precision, from the formulas,
+against the keys in a snapshot.
 
     draft_head.py [--limit X] MODEL HEAD SNAPSHOT
 
-Runs the snapshot's tokens through the model (llama.py), the head over what its residual stream is in front of three layers, and prints the
-relative error in the L2 norm of the keys, and of the features of the last token: exit 1 when one is above the limit. For prompts that ran with all their
+Runs the snapshot's tokens through the model (llama.py), the head over what its residual stream is
+in front of three layers, and prints the relative error in the L2 norm of the keys, and of the
+features of the last token: exit 1 when one is above the limit. For prompts that ran with all their
 rows. Nothing here is shared with the C code."""
 
 import argparse
@@ -27,8 +29,8 @@ class Head:
         self.config = json.loads((pathlib.Path(folder) / "config.json").read_text())
         self.w = {name: w for name, w in tensors(folder)}
         c, self.model = self.config, model
-        self.D, self.H, self.G = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
-        self.E = c["head_dim"]
+        self.D, self.E = c["hidden_size"], c["head_dim"]
+        self.H, self.G = c["num_attention_heads"], c["num_key_value_heads"]
         L = model.config["num_hidden_layers"]
         self.layers = c.get("kvpipe_retrieval_head", {}).get("feature_layers", [2, L // 2, L - 3])
         self.features = self.w["midlayer.self_attn.k_proj.weight"].shape[1] == 2 * self.D
@@ -39,7 +41,9 @@ class Head:
         return x / rms * self.w[f"midlayer.{name}.weight"]
 
     def feature(self, x):
-        return self.w["fc.weight"] @ np.concatenate([x[l] for l in self.layers]) if self.features else None
+        if not self.features:
+            return None
+        return self.w["fc.weight"] @ np.concatenate([x[l] for l in self.layers])
 
     def row(self, token, position, before):
         """q[H][E] and k[G][E]; before: the features of the token before, None at position 0."""
@@ -48,13 +52,15 @@ class Head:
         if self.features:
             f = np.zeros(self.D) if before is None else self.norm(before, "hidden_norm")
             u = np.concatenate([u, f])
-        return [self.turn((self.w[f"midlayer.self_attn.{name}_proj.weight"] @ u).reshape(-1, self.E), position)
-                for name in "qk"]
+        rows = [self.w[f"midlayer.self_attn.{name}_proj.weight"] @ u for name in "qk"]
+        return [self.turn(row.reshape(-1, self.E), position) for row in rows]
 
     def turn(self, x, position):
         half = self.E // 2
-        cos, sin = self.factor * np.cos(position * self.freq), self.factor * np.sin(position * self.freq)
-        return np.concatenate([x[:, :half] * cos - x[:, half:] * sin, x[:, half:] * cos + x[:, :half] * sin], 1)
+        angle = position * self.freq
+        cos, sin = self.factor * np.cos(angle), self.factor * np.sin(angle)
+        a, b = x[:, :half], x[:, half:]
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin], 1)
 
     def text(self, ids, streams):
         """keys [G][T][E] and the features of the last token; streams [layer][T][D]."""
@@ -66,7 +72,8 @@ class Head:
 
 
 def frequencies(config, width):
-    """Of the rotary pairs, and what cosine and sine are multiplied with; YaRN by its paper (Peng et al. 2023, 3.2 to 3.4)."""
+    """Of the rotary pairs, and what cosine and sine are multiplied with;
+    YaRN by its paper (Peng et al. 2023, 3.2 to 3.4)."""
     scaling = config.get("rope_scaling") or {}
     if scaling.get("rope_type") != "yarn":
         return llama.frequencies(config, width), 1.0
@@ -74,7 +81,8 @@ def frequencies(config, width):
     trained, factor = scaling["original_max_position_embeddings"], scaling["factor"]
 
     def pair(turns):        # the pair that turns so often within the trained length
-        return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(config["rope_theta"]))
+        base = math.log(config["rope_theta"])
+        return width * math.log(trained / (turns * 2 * math.pi)) / (2 * base)
 
     low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), width - 1)
     slow = np.clip((np.arange(width // 2) - low) / max(high - low, 0.001), 0, 1)

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """families.py - tiny random models of every family, against transformers or what was recorded of it
 
-families.py oracle BUILD [-k WORD]     against transformers, run by $TRAIN_PYTHON (python3); a table, exit 1 where an error is too great
+families.py oracle BUILD [-k WORD]     against transformers, run by $TRAIN_PYTHON (python3); a
+                                       table, exit 1 where an error is too great
 families.py record [-k WORD]           what transformers computes, to tests/fixtures/families.json
-families.py golden WORK CASE ...       the models in WORK/CASE, against the record; kv-prefill and kv-decode are on PATH
+families.py golden WORK CASE ...       the models in WORK/CASE, against the record; kv-prefill and
+                                       kv-decode are on PATH
 
-The record was made with transformers 5.2.0 and PyTorch 2.5.1. It has, for each case, some logits at three positions and at the last one,
-the last row of keys and values of two layers, the attention that some rows receive there, and the 64 tokens that follow. Errors are in
-the L2 norm, relative. Attention is also computed from the queries and keys of the snapshot: logits must be q.k / sqrt(E) in every family.
+The record was made with transformers 5.2.0 and PyTorch 2.5.1. It has, for each case, some logits at
+three positions and at the last one, the last row of keys and values of two layers, the attention
+that some rows receive there, and the 64 tokens that follow. Errors are in the L2 norm, relative.
+Attention is also computed from the queries and keys of the snapshot: logits must be q.k / sqrt(E)
+in every family.
 """
 
 import argparse
@@ -39,8 +43,8 @@ def prompt(name):
 
 def prefill(folder, ids, out, *more):
     (folder / "prefix").write_text(" ".join(map(str, ids)))
-    subprocess.run(["kv-prefill", "-q", "--device", "cpu", "--dtype", "f32", "-m", folder, "--ids", "-o", out,
-                    *more, folder / "prefix"], check=True)
+    subprocess.run(["kv-prefill", "-q", "--device", "cpu", "--dtype", "f32", "-m", folder, "--ids",
+                    "-o", out, *more, folder / "prefix"], check=True)
     with open(out, "rb") as file:
         return kvread.read(file)
 
@@ -55,12 +59,13 @@ def in_text(snapshot, l, g, values):
 
 def rows(snapshot, what):
     """[L][G][T][E] of a snapshot."""
-    return np.array([[in_text(snapshot, l, g, snapshot.array(l, what, g)) for g in range(mkfamily.KV_HEADS)]
-                     for l in range(mkfamily.LAYERS)])
+    return np.array([[in_text(snapshot, l, g, snapshot.array(l, what, g))
+                      for g in range(mkfamily.KV_HEADS)] for l in range(mkfamily.LAYERS)])
 
 
 def received(snapshot, l):
-    """[H][T]: the attention of all tokens, from the queries and keys of a layer; NaN where rows are missing."""
+    """[H][T]: the attention of all tokens, from the queries and keys of a layer;
+    NaN where rows are missing."""
     model = snapshot.head["model"]
     cap = model.get("attention_softcap", 0)
     if any(len(snapshot.layers[l].positions[g]) < TOKENS for g in range(mkfamily.KV_HEADS)):
@@ -70,7 +75,8 @@ def received(snapshot, l):
     q = np.array(q).reshape(mkfamily.HEADS, TOKENS, mkfamily.WIDTH)
     out = []
     for h in range(mkfamily.HEADS):
-        logits = q[h] @ np.array(snapshot.array(l, "keys", h // group)).T / math.sqrt(mkfamily.WIDTH)
+        keys = np.array(snapshot.array(l, "keys", h // group))
+        logits = q[h] @ keys.T / math.sqrt(mkfamily.WIDTH)
         logits = cap * np.tanh(logits / cap) if cap else logits
         weights = np.exp(np.where(np.tri(TOKENS) > 0, logits, -np.inf))
         out.append((weights / weights.sum(1, keepdims=True)).sum(0))
@@ -78,19 +84,24 @@ def received(snapshot, l):
 
 
 def ours(folder, ids, at):
-    """As families_hf.py has it, logits at these positions, and "each" in one run (--logits); "seen": attention from queries and keys."""
+    """As families_hf.py has it, logits at these positions, and "each" in one run (--logits);
+    "seen": attention from queries and keys."""
     out, logits = folder / "out.kv", {}
     for t in at:
-        more = ("--mass", "--observe", str(TOKENS), "--logits", folder / "each.npy") if t == TOKENS - 1 else ()
+        more = ()
+        if t == TOKENS - 1:
+            more = ("--mass", "--observe", str(TOKENS), "--logits", folder / "each.npy")
         snapshot = prefill(folder, ids[:t + 1], out, *more)
         logits[t] = np.array(snapshot.logits)
     group = mkfamily.HEADS // mkfamily.KV_HEADS
     mass = np.array([[in_text(snapshot, l, h // group, layer.mass[h // group][h % group])
                       for h in range(mkfamily.HEADS)] for l, layer in enumerate(snapshot.layers)])
     seen = np.array([received(snapshot, l) for l in range(mkfamily.LAYERS)])
-    text = subprocess.run(["kv-decode", "-q", "--device", "cpu", "-m", folder, "--ids", "--ignore-eos", "-n", "64", out],
+    text = subprocess.run(["kv-decode", "-q", "--device", "cpu", "-m", folder, "--ids",
+                           "--ignore-eos", "-n", "64", out],
                           check=True, capture_output=True, text=True).stdout
-    return {"logits": logits, "each": np.load(folder / "each.npy"), "keys": rows(snapshot, "keys"), "values": rows(snapshot, "values"),
+    return {"logits": logits, "each": np.load(folder / "each.npy"),
+            "keys": rows(snapshot, "keys"), "values": rows(snapshot, "values"),
             "mass": mass, "seen": seen, "greedy": [int(word) for word in text.split()]}
 
 
@@ -139,10 +150,11 @@ def oracle(options):
         for name, folder in zip(names, folders, strict=True):
             mkfamily.main([name, folder, tokenizer])
             (folder / "ids").write_text(" ".join(map(str, prompt(name))))
-        subprocess.run([os.environ.get("TRAIN_PYTHON", "python3"), HERE / "families_hf.py", *folders],
-                       check=True)
+        python = os.environ.get("TRAIN_PYTHON", "python3")
+        subprocess.run([python, HERE / "families_hf.py", *folders], check=True)
         if options.build:
-            print("| model | logits | greedy | keys and values | attention |\n|---|---|---|---|---|")
+            print("| model | logits | greedy | keys and values | attention |\n"
+                  "|---|---|---|---|---|")
         for name, folder in zip(names, folders, strict=True):
             with np.load(folder / "hf.npz") as file:
                 want = {key: file[key] for key in file.files}
@@ -155,8 +167,9 @@ def oracle(options):
     if options.what == "record":
         record = {**json.loads(RECORD.read_text()), **record} if options.k else record
         record = {name: record[name] for name in mkfamily.CASES}
-        RECORD.write_text("{\n" + ",\n".join(
-            f"{json.dumps(name)}: {json.dumps(record[name], separators=(',', ':'))}" for name in record) + "\n}\n")
+        lines = [f"{json.dumps(name)}: {json.dumps(record[name], separators=(',', ':'))}"
+                 for name in record]
+        RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return 0 if well else 1
 
 
@@ -171,7 +184,8 @@ def golden(case, work, want):
     error = max(error, relative(seen, np.where(np.isnan(seen), np.nan, result["mass"])))
     same = got["greedy"] == want["greedy"]
     well = error < ALLOWED and same
-    print(f"{case} {error:.1e} {'same' if same else 'other'} tokens" + ("" if well else " WRONG"), flush=True)
+    print(f"{case} {error:.1e} {'same' if same else 'other'} tokens" + ("" if well else " WRONG"),
+          flush=True)
     return well
 
 
@@ -182,7 +196,8 @@ def main():
     command.add_argument("build")
     command.add_argument("-k", default="", help="only cases with this in their name")
     command = commands.add_parser("record")
-    command.add_argument("-k", default="", help="only cases with this in their name; the others stay")
+    command.add_argument("-k", default="",
+                         help="only cases with this in their name; the others stay")
     command.set_defaults(build=None)
     command = commands.add_parser("golden")
     command.add_argument("work")

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """families_hf.py FOLDER ...: what transformers computes of each model folder, for families.py
 
-Reads FOLDER/ids, writes FOLDER/hf.npz: logits [T][V] at every position, keys and values [L][G][T][E] as they lie in its cache, the
-attention [L][H][T] that each row receives, and the 64 tokens that it would go on with, each the likeliest. In f32, attention "eager". Needs PyTorch and transformers.
+Reads FOLDER/ids, writes FOLDER/hf.npz: logits [T][V] at every position, keys and values
+[L][G][T][E] as they lie in its cache, the attention [L][H][T] that each row receives, and the 64
+tokens that it would go on with, each the likeliest. In f32, attention "eager". Needs PyTorch and
+transformers.
 """
 
 import pathlib
@@ -23,7 +25,8 @@ def run(folder):
         folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         # a cache that does not know of windows, and keeps all rows
-        out = model(torch.tensor([ids]), past_key_values=transformers.DynamicCache(), output_attentions=True)
+        out = model(torch.tensor([ids]), past_key_values=transformers.DynamicCache(),
+                    output_attentions=True)
         logits = out.logits[0]
         if config_of(model).get("rope_type") == "longrope":     # by the length of the text
             logits = torch.stack([model(torch.tensor([ids[:n + 1]])).logits[0, -1]

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The demo model's golden file (logits and greedy ids, made with another program) as lines for shell tests.
+"""The demo model's golden file (logits and greedy ids,
+made with another program) as lines for shell tests.
 
     golden.py GOLDEN count              number of prompts
     golden.py GOLDEN ids N              token ids of prompt N
     golden.py GOLDEN greedy N           its greedy continuation
-    golden.py GOLDEN error N SNAPSHOT   relative error (L2) of the snapshot's logits, over the ten golden ones and their total
+    golden.py GOLDEN error N SNAPSHOT   relative error (L2) of the snapshot's logits, over the ten
+                                        golden ones and their total
 """
 
 import json

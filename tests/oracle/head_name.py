@@ -2,7 +2,8 @@
 """head_name.py - what snapshots call a retrieval head, from formats/kv-snapshot.md section 6
 
 usage: head_name.py [--samples] HEAD        prints the 32 digits; --samples: those of older programs
-       head_name.py --rename HEAD IN OUT    copies a snapshot whose rHDk has the first name, with the second
+       head_name.py --rename HEAD IN OUT    copies a snapshot whose rHDk has the first name, with
+                                            the second
 
 For a head with features and feature_layers in its configuration, without RoPE scaling.
 """

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Compares what two evictions have kept: kept.py SCORED A B [TOLERANCE] prints how many rows of A are not in B, or fails when a KV
-head of one has more rows than that of the other, or when such a row's score in SCORED is further from that of a row which stands in
-its stead than TOLERANCE (0) times the range of the head's scores."""
+"""Compares what two evictions have kept: kept.py SCORED A B [TOLERANCE] prints how many rows of A
+are not in B, or fails when a KV head of one has more rows than that of the other, or when such a
+row's score in SCORED is further from that of a row which stands in its stead than TOLERANCE (0)
+times the range of the head's scores."""
 
 import pathlib
 import sys
@@ -29,7 +30,8 @@ def main(scored, one, two, tolerance="0"):
             spread = max(finite) - min(finite) if finite else 0
             for i, j in zip(sorted(p - q, key=score.get), sorted(q - p, key=score.get)):
                 gap = abs(score[i] - score[j])
-                assert gap <= float(tolerance) * spread, f"layer {l} head {g}: {i}, not {j}: scores {score[i]} and {score[j]}"
+                assert gap <= float(tolerance) * spread, \
+                    f"layer {l} head {g}: {i}, not {j}: scores {score[i]} and {score[j]}"
                 exchanged += 1
     print(exchanged)
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""How likely transformers finds a text behind a prompt when its tokens see only the rows that an eviction has kept.
+"""How likely transformers finds a text behind a prompt when its tokens see only the rows
+that an eviction has kept.
 
   kept_nll.py FORMAT MODEL PROMPT.ids TEXT.ids SNAPSHOT SAID.json ...
 
-The whole sequence is run in f32 without a cache. In each layer a mask is added to the model's own (causal, sliding window): a token
-of the text sees of the prompt the positions that SNAPSHOT has for the KV head of the query head. Tokens of the prompt see all before
-them: they were run before the eviction. SAID.json is what `kv-decode --json --force TEXT.ids SNAPSHOT` has printed. Two lines for
-each snapshot: how many rows KV heads have kept, the mean NLL of both, and how far these are apart; and the greatest absolute difference
-of the log-likelihood of a token. FORMAT is the folder of the independent
-reader."""
+The whole sequence is run in f32 without a cache. In each layer a mask is added to the model's own
+(causal, sliding window): a token of the text sees of the prompt the positions that SNAPSHOT has for
+the KV head of the query head. Tokens of the prompt see all before them: they were run before the
+eviction. SAID.json is what `kv-decode --json --force TEXT.ids SNAPSHOT` has printed. Two lines for
+each snapshot: how many rows KV heads have kept, the mean NLL of both, and how far these are apart;
+and the greatest absolute difference of the log-likelihood of a token. FORMAT is the folder of the
+independent reader."""
 
 import json
 import sys
@@ -57,7 +59,8 @@ def main():
     sys.path.insert(0, sys.argv[1])
     import kvread
     torch.set_num_threads(1)
-    model = AutoModelForCausalLM.from_pretrained(sys.argv[2], dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        sys.argv[2], dtype=torch.float32, attn_implementation="eager").eval()
     prompt, text = read_ids(sys.argv[3]), read_ids(sys.argv[4])
     for path, said in zip(sys.argv[5::2], sys.argv[6::2], strict=True):
         with open(path, "rb") as file:
@@ -69,8 +72,9 @@ def main():
         theirs = run(model, prompt + text, len(prompt), layers)
         ours = torch.tensor([e["logprob"] for e in said["each"]], dtype=torch.float64)
         far = (ours - theirs).abs()
-        print(f"{path}: {min(counts)} to {max(counts)} of {len(prompt)} rows, {len(text)} tokens, NLL {said['nll']:.6f}, "
-              f"transformers {-theirs.mean():.6f}, apart {abs(said['nll'] + theirs.mean()):.3g}")
+        print(f"{path}: {min(counts)} to {max(counts)} of {len(prompt)} rows, {len(text)} tokens, "
+              f"NLL {said['nll']:.6f}, transformers {-theirs.mean():.6f}, "
+              f"apart {abs(said['nll'] + theirs.mean()):.3g}")
         print(f"{path}: of a token at most {far.max():.3g}")
 
 

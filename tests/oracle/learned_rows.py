@@ -3,9 +3,10 @@
 
 	learned_rows.py MODEL ADAPTER OBSERVED.kv
 
-Runs the snapshot's tokens and the adapter's learned tokens as one text, LoRA on the learned ones only,
-and prints the relative errors (L2) of their queries and own keys, one a line: `queries 1.2e-07`.
-Exits with 1 when the queries do not stand behind the text. Shares no code with kv-observe.
+Runs the snapshot's tokens and the adapter's learned tokens as one text, LoRA on the learned ones
+only, and prints the relative errors (L2) of their queries and own keys, one a line: `queries
+1.2e-07`. Exits with 1 when the queries do not stand behind the text. Shares no code with
+kv-observe.
 """
 
 import json

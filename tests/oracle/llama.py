@@ -3,9 +3,12 @@
 
     llama.py MODEL SNAPSHOT [SNAPSHOT ...]
 
-Runs the snapshot's tokens through the model folder with plain numpy (a T x T attention matrix, float64, weights as stored) and prints the
-relative error in the L2 norm of keys, values (all layers; only rows that the snapshot holds), observation queries, logits and attention received,
-one line each: `x.kv keys 1.2e-07`. Snapshots of the same tokens share a run. Nothing here is shared with the C code. With evicted rows the comparison holds for rows that were computed before the eviction.
+Runs the snapshot's tokens through the model folder with plain numpy (a T x T attention matrix,
+float64, weights as stored) and prints the relative error in the L2 norm of keys, values (all
+layers; only rows that the snapshot holds), observation queries, logits and attention received, one
+line each: `x.kv keys 1.2e-07`. Snapshots of the same tokens share a run. Nothing here is shared
+with the C code. With evicted rows the comparison holds for rows that were computed before the
+eviction.
 """
 
 import argparse
@@ -43,7 +46,8 @@ def to_float64(data, dtype):
 
 
 def frequencies(config, width):
-    """Rotary frequencies; llama3 scaling stretches the slow ones (wavelengths above what the model was trained on)."""
+    """Rotary frequencies; llama3 scaling stretches the slow ones (wavelengths above what the model
+    was trained on)."""
     freq = config["rope_theta"] ** (-np.arange(0, width, 2) / width)
     scaling = config.get("rope_scaling") or {}
     if scaling.get("rope_type", "default") == "default":
@@ -91,8 +95,8 @@ class Llama:
     def forward(self, ids):
         """keys, values: [layer][G][T][E]; queries: [layer][H][T][E]; logits of the last token.
 
-        self.mass: [layer][H][T], what each row received from all queries together; self.streams: [layer][T][D], the residual stream in
-        front of each."""
+        self.mass: [layer][H][T], what each row received from all queries together; self.streams:
+        [layer][T][D], the residual stream in front of each."""
         self.mass, self.streams = [], []
         T = len(ids)
         x = self.w["model.embed_tokens.weight"][ids]
@@ -105,7 +109,8 @@ class Llama:
             y = self.norm(x, p + "input_layernorm.weight")
 
             def heads(name, n):
-                return self.linear(y, p + "self_attn." + name).reshape(T, n, self.E).transpose(1, 0, 2)
+                rows = self.linear(y, p + "self_attn." + name)
+                return rows.reshape(T, n, self.E).transpose(1, 0, 2)
 
             q = self.turn(heads("q_proj", self.H), angle)
             k = self.turn(heads("k_proj", self.G), angle)

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """observe - what kv-observe must give, from the formulas, in double precision.
 
-	observe.py model MODEL OBSERVED.kv IDS          queries and own keys of the tokens in the file IDS
+	observe.py model MODEL OBSERVED.kv IDS          queries and own keys of the tokens in the
+                                                 file IDS
 	observe.py repeat MODEL PAID.kv IDS CHUNK SINK  attention paid by a text that is repeated in
 	                                                chunks, IDS asking for it before each
 	observe.py paid QUERIES.kv PAID.kv OVER FROM TO SINK
-	    attention paid, from the queries, own keys and rows of another run of the same tokens: rows
-	    at positions FROM .. TO-1 alone, and those below SINK, stand in the softmax with the own keys;
-	    the former must have their OVER (sum or max), the latter +inf. Needs no model.
+	    attention paid, from the queries, own keys and rows of another run of the same tokens:
+	    rows at positions FROM .. TO-1 alone, and those below SINK, stand in the softmax with
+	    the own keys; the former must have their OVER (sum or max), the latter +inf. Needs no
+	    model.
 
 Prints the relative errors (L2), one a line: `queries 1.2e-07`. Shares no code with kv-observe.
 """

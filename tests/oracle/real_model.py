@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """real_model.py MODEL WORK: a real model against transformers, from text to text, as TAP
 
-MODEL is the folder of SmolLM2-135M-Instruct that examples/smollm2.sh makes; WORK a new folder; kv-* are on PATH. $TRAIN_PYTHON (python3)
-runs real_model_hf.py. Compared: ids of texts; logits behind each of 64 tokens; 64 greedy tokens; keys and values of a prompt of about a
-thousand tokens, whole, in chunks, and continued from snapshots; text that is continued from a snapshot here and there.
+MODEL is the folder of SmolLM2-135M-Instruct that examples/smollm2.sh makes; WORK a new folder; kv-*
+are on PATH. $TRAIN_PYTHON (python3) runs real_model_hf.py. Compared: ids of texts; logits behind
+each of 64 tokens; 64 greedy tokens; keys and values of a prompt of about a thousand tokens, whole,
+in chunks, and continued from snapshots; text that is continued from a snapshot here and there.
 
-Tokens are compared exactly. Errors are in the L2 norm, relative, with f32 caches: weights are bf16 on both sides and widened exactly, so
-that only the order of f32 sums differs, and what 30 layers make of that.
+Tokens are compared exactly. Errors are in the L2 norm, relative, with f32 caches: weights are bf16
+on both sides and widened exactly, so that only the order of f32 sums differs, and what 30 layers
+make of that.
 """
 
 import json
@@ -30,12 +32,15 @@ LONG = "manual"
 PIECE = 150
 PLAN = {"count": COUNT, "run": ["chat", "code", "licence", LONG], "logits": ["chat", "code"],
         "greedy": ["chat", "code", "licence", LONG], "rows": [LONG],
-        "conversation": [{"role": "user", "content": "Why is the sky blue? Answer in one sentence."},
-                         {"role": "assistant", "content": "Air scatters blue light most."},
-                         {"role": "user", "content": "And why are sunsets red?"}]}
-UNICODE = ("naïve café, e\u0301 and é; ÅÄÖ ß ﬁ Ⅳ ½ ２３; Привет, мир! Γειά σου Κόσμε. שלום עולם. مرحبا بالعالم ١٢٣\n"
+        "conversation": [
+            {"role": "user", "content": "Why is the sky blue? Answer in one sentence."},
+            {"role": "assistant", "content": "Air scatters blue light most."},
+            {"role": "user", "content": "And why are sunsets red?"}]}
+UNICODE = ("naïve café, e\u0301 and é; ÅÄÖ ß ﬁ Ⅳ ½ ２３; Привет, мир! Γειά σου Κόσμε. "
+           "שלום עולם. مرحبا بالعالم ١٢٣\n"
            "你好，世界。こんにちは世界、カタカナ。안녕하세요 세계. नमस्ते दुनिया. สวัสดีชาวโลก\n"
-           "👋🏽 👨\u200d👩\u200d👧 🇩🇪 ✨\u00a0x\u2009y\u3000z\t\ttabs  two   three\r\n\r\n\u200b\ufeff end 1234567890 1,234.5e-6\n")
+           "👋🏽 👨\u200d👩\u200d👧 🇩🇪 ✨\u00a0x\u2009y\u3000z\t\ttabs  two   three\r\n\r\n"
+           "\u200b\ufeff end 1234567890 1,234.5e-6\n")
 
 done = {"ok": 0, "not ok": 0}
 
@@ -58,8 +63,8 @@ def numbers(text):
 
 
 def prefill(model, out, ids, *more):
-    kv("kv-prefill", "-q", "--device", "cpu", "--products", "f32", "-m", model, "--ids", "-o", out, *more,
-       "-", ids=ids)
+    kv("kv-prefill", "-q", "--device", "cpu", "--products", "f32", "-m", model, "--ids",
+       "-o", out, *more, "-", ids=ids)
     return out
 
 
@@ -107,7 +112,8 @@ def check_logits(model, work, want):
     for name in PLAN["logits"]:
         ids, worst, same = want[f"{name}.ids"].tolist(), 0, 0
         for t in range(COUNT):
-            logits = np.array(read(prefill(model, work / "x.kv", ids[:t + 1], "--dtype", "f32")).logits)
+            snapshot = prefill(model, work / "x.kv", ids[:t + 1], "--dtype", "f32")
+            logits = np.array(read(snapshot).logits)
             worst = max(worst, relative(logits, want[f"{name}.logits"][t]))
             same += int(logits.argmax() == want[f"{name}.logits"][t].argmax())
         small(worst, f"logits of {name}, worst of {COUNT} positions")
@@ -118,14 +124,16 @@ def check_greedy(model, work, want):
     for name in PLAN["greedy"]:
         ids, said = want[f"{name}.ids"].tolist(), want[f"{name}.greedy"].tolist()
         snapshot = prefill(model, work / "x.kv", ids, "--dtype", "f32")
-        small(relative(read(snapshot).logits, want[f"{name}.last"]), f"last logits of {name}, {len(ids)} tokens")
+        small(relative(read(snapshot).logits, want[f"{name}.last"]),
+              f"last logits of {name}, {len(ids)} tokens")
         options = ("-q", "--device", "cpu", "-m", model, "--ids", "--ignore-eos")
         ours = numbers(kv("kv-decode", *options, "-n", COUNT, snapshot))
         same = sum(a == b for a, b in zip(ours, said))
         check(ours == said, f"greedy tokens of {name}: {same} of {COUNT}")
         first = numbers(kv("kv-decode", *options, "-n", 20, "-o", work / "more.kv", snapshot))
         rest = numbers(kv("kv-decode", *options, "-n", COUNT - 20, work / "more.kv"))
-        check(first + rest == said, f"greedy tokens of {name}, resumed from a snapshot behind 20 of them")
+        check(first + rest == said,
+              f"greedy tokens of {name}, resumed from a snapshot behind 20 of them")
 
 
 def check_rows(model, work, want):
@@ -146,7 +154,8 @@ def check_rows(model, work, want):
             small(worst, f"{part} of {len(ids)} tokens, {what}, worst of {len(ours)} layers")
         small(relative(snapshot.logits, want[f"{LONG}.last"]), f"logits behind them, {what}")
     snapshot = read(prefill(model, work / "bf16.kv", ids))
-    for part in ("keys", "values"):     # what later layers are given depends on the rounded rows of earlier ones
+    # The rounded rows of a layer change the input of the layers after it.
+    for part in ("keys", "values"):
         small(relative(rows(snapshot, part)[0], want[f"{LONG}.{part}"][0]),
               f"{part} of the first layer, rounded to bf16", ALLOWED_BF16)
 
@@ -155,8 +164,10 @@ def check_continued(model, work, want):
     """transformers goes on where a snapshot of ours ends."""
     kv("kv-convert", "-o", work / "x.safetensors", work / f"{LONG}.kv")
     said = numbers(kv(os.environ.get("TRAIN_PYTHON", "python3"), HERE / "continue_cache.py",
-                      ROOT / "examples" / "transformers", model, "go", work / "x.safetensors", COUNT))
-    check(said == want[f"{LONG}.greedy"].tolist(), f"transformers goes on from our snapshot: the same {COUNT} tokens")
+                      ROOT / "examples" / "transformers", model, "go", work / "x.safetensors",
+                      COUNT))
+    check(said == want[f"{LONG}.greedy"].tolist(),
+          f"transformers goes on from our snapshot: the same {COUNT} tokens")
 
 
 def main():
@@ -164,7 +175,8 @@ def main():
     work.mkdir(parents=True)
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     write_texts(work)
-    subprocess.run([os.environ.get("TRAIN_PYTHON", "python3"), HERE / "real_model_hf.py", model, work], check=True)
+    python = os.environ.get("TRAIN_PYTHON", "python3")
+    subprocess.run([python, HERE / "real_model_hf.py", model, work], check=True)
     with np.load(work / "hf.npz") as file:
         want = {key: file[key] for key in file.files}
     for part in (check_tokens, check_logits, check_greedy, check_rows, check_continued):

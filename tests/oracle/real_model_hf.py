@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """real_model_hf.py MODEL WORK: what transformers makes of the texts in WORK, for real_model.py
 
-Reads WORK/*.txt, writes WORK/hf.npz: NAME.ids of each text; for those that WORK/plan.json names also NAME.logits [64][V], behind each of
-the first 64 tokens; NAME.greedy, the 64 tokens that follow the text, each the likeliest; NAME.last, the logits behind the text; NAME.keys
-and NAME.values [L][G][T][E], as they lie in the cache. Weights are widened to f32, attention is "eager". Writes WORK/chat.txt: the
-conversation of plan.json in the chat template.
+Reads WORK/*.txt, writes WORK/hf.npz: NAME.ids of each text; for those that WORK/plan.json names
+also NAME.logits [64][V], behind each of the first 64 tokens; NAME.greedy, the 64 tokens that follow
+the text, each the likeliest; NAME.last, the logits behind the text; NAME.keys and NAME.values
+[L][G][T][E], as they lie in the cache. Weights are widened to f32, attention is "eager". Writes
+WORK/chat.txt: the conversation of plan.json in the chat template.
 """
 
 import json

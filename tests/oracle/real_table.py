@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""real_table.py METHODS CARD TABLE: the table of every method, as compare.sh -T has written it, as TAP
+"""real_table.py METHODS CARD TABLE: the table of every method, as compare.sh -T has written it,
+as TAP
 
-METHODS is examples/methods; CARD is examples/smollm2/README.md, whose lines "| METHOD | RIGHT (LOW-HIGH) | ..." under the heading EVERY
-say what was measured. Each script must have run on all documents of the full cache, and the recorded share of right answers must lie in the
-95 % interval (Wilson) of what was found now: other processors sum in other orders, so that single answers may differ.
+METHODS is examples/methods; CARD is examples/smollm2/README.md, whose lines "| METHOD | RIGHT
+(LOW-HIGH) | ..." under the heading EVERY say what was measured. Each script must have run on all
+documents of the full cache, and the recorded share of right answers must lie in the 95 % interval
+(Wilson) of what was found now: other processors sum in other orders, so that single answers may
+differ.
 """
 
 import math

@@ -42,10 +42,10 @@ def turned(model, l):
 
 
 def yarn(rope, freq):
-    """Peng et al. 2023: the pairs that make beta_fast and beta_slow turns bound the ramp, in pairs."""
-    pairs = len(freq)
+    """Peng et al. 2023: the ramp lies between the pairs that make beta_fast and beta_slow turns."""
+    pairs, trained = len(freq), rope["original_max_position"]
     low, high = (
-        pairs * np.log(rope["original_max_position"] / (2 * np.pi * rope[beta])) / np.log(rope["theta"])
+        pairs * np.log(trained / (2 * np.pi * rope[beta])) / np.log(rope["theta"])
         for beta in ("beta_fast", "beta_slow"))
     if rope["truncate"]:
         low, high = np.floor(low), np.ceil(high)

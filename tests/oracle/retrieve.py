@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Retrieval while decoding, from the papers' rules in double precision, against kv-decode --retrieve.
+"""Retrieval while decoding, from the papers' rules in double precision,
+against kv-decode --retrieve.
 
     retrieve.py [--limit X] < list of "MODEL BEFORE.kv AFTER.kv STATS.json [HEAD]"
 
-BEFORE is what kv-decode has read, AFTER what it has written (-o), STATS its report (--stats, --audit), which also says what was asked for. The
-tokens that AFTER has more than BEFORE are run step by step with plain numpy, each layer choosing its rows as the report's settings say. Indexes are
-taken from BEFORE; bits and pages of rows that are appended are made anew (checkindex.py), clusters, 8 for every 320 of them, are taken from AFTER. A HEAD, for specontext, is one
-of draft_head.py, which computes what it sees of the prompt from the tokens of BEFORE: these have run with all their rows.
-Prints for each line the greatest relative error (L2 norm) of the new keys, values and the logits, and the greatest relative difference of a number of
-the report from what is computed here: exit 1 when one is above the limit. Nothing here is shared with the C code. The cache has to be f32: else a
+BEFORE is what kv-decode has read, AFTER what it has written (-o), STATS its report (--stats,
+--audit), which also says what was asked for. The tokens that AFTER has more than BEFORE are run
+step by step with plain numpy, each layer choosing its rows as the report's settings say. Indexes
+are taken from BEFORE; bits and pages of rows that are appended are made anew (checkindex.py),
+clusters, 8 for every 320 of them, are taken from AFTER. A HEAD, for specontext, is one of
+draft_head.py, which computes what it sees of the prompt from the tokens of BEFORE: these have run
+with all their rows.
+Prints for each line the greatest relative error (L2 norm) of the new keys, values and the logits,
+and the greatest relative difference of a number of the report from what is computed here: exit 1
+when one is above the limit. Nothing here is shared with the C code. The cache has to be f32: else a
 choice may turn on a rounding.
 """
 
@@ -56,7 +61,8 @@ class Decoder:
             model.forward(before.tokens)
             keys, self.feature = head.text(before.tokens, model.streams)
             self.head_keys = list(keys.transpose(1, 0, 2))
-        self.before_step = {}      # (layer, KV head): the rows that the step before has chosen, None where it read all
+        # (layer, KV head): the rows that the step before has chosen, None where it read all
+        self.before_step = {}
 
     def lists(self, l, name):
         return [self.before.array(l, name, g).astype(float) for g in range(self.model.G)]
@@ -65,13 +71,14 @@ class Decoder:
         """An index's elements of the cache's type."""
         return kvread.widen(data, self.before.head["dtype"]).astype(float).reshape(shape)
 
-    # ---- what each method finds in KV head g: scores of all query heads for what competes, which of
-    # these to take, and the rows that are read in any case ----
+    # ---- what each method finds in KV head g: scores of all query heads for what competes, which
+    # of these to take, and the rows that are read in any case ----
 
     def fier(self, l, g, q):
         keys, u = self.keys[l][g], self.before.layers[l].bits.u
         E = self.model.E
-        data = np.frombuffer(checkindex.bits(keys.astype("f4"), u), np.uint8).reshape(-1, E * (4 + u // 8))
+        data = np.frombuffer(checkindex.bits(keys.astype("f4"), u), np.uint8)
+        data = data.reshape(-1, E * (4 + u // 8))
         zero, scale = (data[:, i : i + 2 * E].copy().view("<f2").astype(float) for i in (0, 2 * E))
         one = np.unpackbits(data[:, 4 * E :].reshape(-1, E, u // 8), axis=2, bitorder="little")
         about = (zero[:, :, None] + one * scale[:, :, None]).transpose(0, 2, 1).reshape(-1, E)
@@ -110,7 +117,8 @@ class Decoder:
         score = self.join(q @ means.T)
         left = max(self.budget - c.sink, 0)
         ranked = c.sink + best(score[labels], left)
-        chosen = np.concatenate([np.arange(min(c.sink, len(keys))), ranked, np.arange(max(end, c.sink), len(keys))])
+        chosen = np.concatenate([np.arange(min(c.sink, len(keys))), ranked,
+                                 np.arange(max(end, c.sink), len(keys))])
         index = means.size * self.size + 4 * len(keys)
         return chosen.astype(int), index, len(chosen) * self.model.E * self.size
 
@@ -128,7 +136,8 @@ class Decoder:
         self.instead = keys.copy()
         self.instead[rebuilt] = self.model.turn(factor, angle)
         index = marks.size + len(rebuilt) * r + (len(rebuilt) > 0) * E * r
-        return np.sort(np.concatenate([rebuilt, others])), index * self.size, len(others) * E * self.size
+        chosen = np.sort(np.concatenate([rebuilt, others]))
+        return chosen, index * self.size, len(others) * E * self.size
 
     def specontext(self, l, g, q):
         scores = self.ahead[g][self.positions[l][g]]
@@ -143,10 +152,12 @@ class Decoder:
         q, k = head.row(token, position, self.feature)
         self.head_keys.append(k)
         keys, R, group = np.array(self.head_keys), head.H // G, head.H // head.G
-        weights = softmax(np.array([keys[:, h // group] @ q[h] for h in range(head.H)]) / math.sqrt(head.E))
+        logits = np.array([keys[:, h // group] @ q[h] for h in range(head.H)])
+        weights = softmax(logits / math.sqrt(head.E))
         how = {"max": np.max, "mean": np.mean, "sum": np.sum}[self.report["reduce"]]
         self.ahead = np.array([how(weights[g * R : g * R + R], axis=0) for g in range(G)])
-        self.ahead[:, : self.report["sinks"]] = self.ahead[:, len(keys) - self.report["recent"] :] = np.inf
+        self.ahead[:, : self.report["sinks"]] = np.inf
+        self.ahead[:, len(keys) - self.report["recent"] :] = np.inf
         self.read, self.counted = keys.size * self.size, {}
 
     def join(self, logits):
@@ -171,15 +182,18 @@ class Decoder:
             self.instead = keys
             chosen, index, read = np.arange(len(keys)), 0, len(keys) * row
             if not dense:
-                chosen, index, read = getattr(self, self.report["retrieve"].replace("-", "_"))(l, g, q)
+                method = getattr(self, self.report["retrieve"].replace("-", "_"))
+                chosen, index, read = method(l, g, q)
                 if len(keys) <= self.budget:      # read whole, after what the index needs
                     read += (len(keys) - len(chosen)) * row
                     chosen = np.arange(len(keys))
-            out[g * R : g * R + R] = softmax(q @ self.instead[chosen].T / math.sqrt(m.E)) @ values[chosen]
+            weights = softmax(q @ self.instead[chosen].T / math.sqrt(m.E))
+            out[g * R : g * R + R] = weights @ values[chosen]
             true = q @ keys.T
+            found = np.intersect1d(chosen, best(self.join(true), len(chosen)))
             got = dict(rows=len(chosen), of_rows=len(keys), index_bytes=index, key_bytes=read,
                        value_bytes=len(chosen) * row, of_bytes=2 * len(keys) * row,
-                       recall=len(np.intersect1d(chosen, best(self.join(true), len(chosen)))) / len(chosen),
+                       recall=len(found) / len(chosen),
                        mass=softmax(true / math.sqrt(m.E))[:, chosen].sum(1).mean())
             for name in REPORTED:
                 self.sums[l][name] += got[name]
@@ -219,7 +233,8 @@ class Decoder:
         return m.norm(x, "model.norm.weight") @ head.T
 
 
-REPORTED = ("rows", "of_rows", "index_bytes", "key_bytes", "value_bytes", "of_bytes", "recall", "mass")
+REPORTED = ("rows", "of_rows", "index_bytes", "key_bytes", "value_bytes", "of_bytes",
+            "recall", "mass")
 
 
 def means(sums, heads, steps):
@@ -263,7 +278,8 @@ def compare(model, before, after, stats, head=None):
         if decoder.head.features:
             pairs.append((after.head_keys.features, decoder.feature))
     for l in range(len(after.layers)):
-        assert [list(p) for p in after.layers[l].positions] == decoder.positions[l], f"layer {l}: other rows"
+        positions = [list(p) for p in after.layers[l].positions]
+        assert positions == decoder.positions[l], f"layer {l}: other rows"
         for g in range(model.G):
             for name, mine in (("keys", decoder.keys), ("values", decoder.values)):
                 pairs.append((after.array(l, name, g)[-len(new) :], mine[l][g][-len(new) :]))

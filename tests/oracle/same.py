@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the caches of two snapshots: same.py A B [A B ...] prints for each pair the relative difference (L2) of all keys and
-values, or fails when tokens, next position or rows differ."""
+"""Compares the caches of two snapshots: same.py A B [A B ...] prints for each pair the relative
+difference (L2) of all keys and values, or fails when tokens, next position or rows differ."""
 
 import pathlib
 import sys
@@ -23,7 +23,8 @@ def compare(one, two):
     assert a.head["next_position"] == b.head["next_position"], f"{where}: next positions differ"
     difference = total = 0.0
     for l, (x, y) in enumerate(zip(a.layers, b.layers)):
-        assert [list(p) for p in x.positions] == [list(p) for p in y.positions], f"{where} layer {l}: rows differ"
+        assert [list(p) for p in x.positions] == [list(p) for p in y.positions], \
+            f"{where} layer {l}: rows differ"
         for name in ("keys", "values"):
             for g in range(len(x.positions)):
                 p, q = (s.array(l, name, g).astype(np.float64) for s in (a, b))

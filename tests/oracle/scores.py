@@ -4,9 +4,9 @@
 	scores.py LIMIT BEFORE.kv AFTER.kv METHOD [option=value ...]
 	scores.py <LINES                    each line like the arguments above
 
-Reads keys, positions and observation queries of BEFORE, computes what METHOD must give, and compares
-with the scores in AFTER. Exits with 1 when an error, relative to the largest finite score of
-the KV head, is above LIMIT, or a row is +inf on one side only. Shares no code with kv-score.
+Reads keys, positions and observation queries of BEFORE, computes what METHOD must give, and
+compares with the scores in AFTER. Exits with 1 when an error, relative to the largest finite score
+of the KV head, is above LIMIT, or a row is +inf on one side only. Shares no code with kv-score.
 """
 
 import os
@@ -21,7 +21,8 @@ import kvread
 
 
 def sight(snapshot, l):
-    """What limits the queries of a layer: how many positions they see (0: all), and the softcap of logits."""
+    """What limits the queries of a layer: how many positions they see (0: all),
+    and the softcap of logits."""
     model = snapshot.model
     sees = 0 if l in model.get('whole_layers', ()) else model.get('window', 0)
     return sees, model.get('attention_softcap', 0)
@@ -78,7 +79,8 @@ def snapkv(snapshot, l, g, o):
     heads = range(g * (H // G), (g + 1) * (H // G))
     over = np.max if o.get('over-queries', 'sum') == 'max' else np.sum
     own = own_keys(snapshot, l, g)
-    mass = [over(attention(keys, positions, queries[h], at, sight(snapshot, l), *own), axis=0)[:before] for h in heads]
+    mass = [attention(keys, positions, queries[h], at, sight(snapshot, l), *own) for h in heads]
+    mass = [over(paid, axis=0)[:before] for paid in mass]
     kernel, pool = int(o.get('kernel', 5)), o.get('pool', 'avg')
     if o.get('order', 'pool-first') == 'pool-first':
         score = reduced([pooled(m, kernel, pool) for m in mass], o.get('reduce', 'mean'))
@@ -88,7 +90,7 @@ def snapkv(snapshot, l, g, o):
 
 
 def lookahead(snapshot, l, g, o):
-    """The mean over all queries, learned tokens' and others, max-pooled; no row is kept by force."""
+    """The mean over all queries, of learned tokens too, max-pooled; no row is kept by force."""
     layer, model = snapshot.layers[l], snapshot.model
     positions, R = np.array(layer.positions[g]), model['query_heads'] // model['kv_heads']
     keys = snapshot.array(l, 'keys', g).astype(np.float64)
@@ -195,7 +197,8 @@ def drop_before(snapshot, position):
     for l, layer in enumerate(snapshot.layers):
         first = [sum(p < position for p in held) for held in layer.positions]
         size = len(layer.keys) // max(sum(layer.rows), 1)
-        layer.keys = b''.join(snapshot.head_rows(l, 'keys', g)[n * size:] for g, n in enumerate(first))
+        layer.keys = b''.join(snapshot.head_rows(l, 'keys', g)[n * size:]
+                              for g, n in enumerate(first))
         layer.positions = [held[n:] for n, held in zip(first, layer.positions)]
         layer.rows = [len(held) for held in layer.positions]
         if layer.mass:

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Token selection while a prompt runs, in double precision, written from the formulas, against a snapshot.
+"""Token selection while a prompt runs, in double precision, written from the formulas,
+against a snapshot.
 
     selecting.py tsp MODEL SNAPSHOT LAYER RATE WINDOW KERNEL avg|max [EARLIER]
     selecting.py gemfilter MODEL SNAPSHOT LAYER TOKENS
     selecting.py pyramidinfer MODEL SNAPSHOT DECAY INTERVAL RECENT WEIGHT MIN
     selecting.py find MODEL IDS RATE WINDOW KERNEL avg|max LAYERS
 
-The first three fail when the rows of any layer are others than those expected, and print the relative errors of keys, values, queries and logits,
-`keys 1.2e-07`. EARLIER: so many tokens were there before the text that is selected from. The last prints for each layer the squared distance that TSP there
-makes: of the last token, and the mean over those that go on. Nothing here is shared with the C code.
+The first three fail when the rows of any layer are others than those expected, and print the
+relative errors of keys, values, queries and logits, `keys 1.2e-07`. EARLIER: so many tokens were
+there before the text that is selected from. The last prints for each layer the squared distance
+that TSP there makes: of the last token, and the mean over those that go on. Nothing here is shared
+with the C code.
 """
 
 import math
@@ -27,13 +30,15 @@ class Layers(Llama):
         return self.w["model.embed_tokens.weight"][ids]
 
     def layer(self, l, x, positions):
-        """x after layer l; keeps keys, queries, values and probabilities [H][n][n] of this layer."""
+        """x after layer l; keeps keys, queries, values and probabilities [H][n][n]
+        of this layer."""
         n, p = len(x), f"model.layers.{l}."
         angle = np.outer(positions, frequencies(self.config, self.E))
         y = self.norm(x, p + "input_layernorm.weight")
 
         def heads(name, count):
-            return self.linear(y, p + "self_attn." + name).reshape(n, count, self.E).transpose(1, 0, 2)
+            rows = self.linear(y, p + "self_attn." + name)
+            return rows.reshape(n, count, self.E).transpose(1, 0, 2)
 
         self.q = self.turn(heads("q_proj", self.H), angle)
         self.k = self.turn(heads("k_proj", self.G), angle)
@@ -43,7 +48,8 @@ class Layers(Llama):
         logits += np.triu(np.full((n, n), -np.inf), 1)
         e = np.exp(logits - logits.max(-1, keepdims=True))
         self.paid = e / e.sum(-1, keepdims=True)
-        x = x + self.linear((self.paid @ v).transpose(1, 0, 2).reshape(n, -1), p + "self_attn.o_proj")
+        out = (self.paid @ v).transpose(1, 0, 2).reshape(n, -1)
+        x = x + self.linear(out, p + "self_attn.o_proj")
         y = self.norm(x, p + "post_attention_layernorm.weight")
         gate = self.linear(y, p + "mlp.gate_proj")
         up = self.linear(y, p + "mlp.up_proj")
@@ -83,7 +89,8 @@ def tsp(paid, rate, window, kernel, how, earlier=0):
 
 
 def run(llama, ids, keep, positions=None):
-    """keep(layer, llama, n) -> rows that go on, or None. What each layer held, and the last row's logits."""
+    """keep(layer, llama, n) -> rows that go on, or None. What each layer held,
+    and the last row's logits."""
     positions = np.arange(len(ids)) if positions is None else positions
     x, held = llama.embed(ids), []
     for l in range(llama.config["num_hidden_layers"]):
@@ -101,7 +108,9 @@ def expected(kind, llama, ids, options):
         earlier = int(options[5]) if len(options) > 5 else 0
 
         def keep(l, m, n):
-            return tsp(m.paid, float(options[1]), window, kernel, how, earlier) if l == layer else None
+            if l != layer:
+                return None
+            return tsp(m.paid, float(options[1]), window, kernel, how, earlier)
 
         return run(llama, ids, keep)
     if kind == "gemfilter":
@@ -138,7 +147,8 @@ def compare(kind, model, path, options):
         for g, have in enumerate(layer.positions):
             if list(have) != list(positions):
                 only = set(have) ^ set(positions.tolist())
-                sys.exit(f"layer {l} head {g}: {len(have)} rows, not {len(positions)}; differ in {sorted(only)}")
+                sys.exit(f"layer {l} head {g}: {len(have)} rows, not {len(positions)}; "
+                         f"differ in {sorted(only)}")
             pairs["keys"].append((snapshot.array(l, "keys", g), k[g]))
             pairs["values"].append((snapshot.array(l, "values", g), v[g]))
         if layer.queries:

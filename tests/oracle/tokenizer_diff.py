@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Random strings through src/tokenizer/tokenizer.c and through Hugging Face `tokenizers`: every difference is printed.
+"""Random strings through src/tokenizer/tokenizer.c and through Hugging Face `tokenizers`:
+every difference is printed.
 
   tokenizer_diff.py LIBRARY COUNT SEED FOLDER...
 
-LIBRARY is a shared object of the tokenizer, made by `make O=DIR DIR/tests/libtokenizer.so`; each FOLDER holds a tokenizer.json.
-Run by hand (it needs `pip install tokenizers`); exits 1 when there was a difference.
+LIBRARY is a shared object of the tokenizer, made by `make O=DIR DIR/tests/libtokenizer.so`; each
+FOLDER holds a tokenizer.json. Run by hand (it needs `pip install tokenizers`); exits 1 when there
+was a difference.
 """
 
 import ctypes
@@ -86,7 +88,8 @@ ALPHABETS = [
     "!?.,'\"-_/ \n\r a1",
     "the quick brown fox ",
     "\u4f60\u597d\u4e16\u754c\uff0c\u3002 a1\n",
-    "\u0928\u092e\u0938\u094d\u0924\u0947\u0966\u0967 \u0e2a\u0e27\u0e31\u0e14\u0e35 \u0645\u0631\u062d\u0628\u0627",
+    "\u0928\u092e\u0938\u094d\u0924\u0947\u0966\u0967 "
+    "\u0e2a\u0e27\u0e31\u0e14\u0e35 \u0645\u0631\u062d\u0628\u0627",
     "\U0001f468\u200d\U0001f469\U0001f3fd\ufe0f\U0001f1e9\U0001f1ea \u2603a",
     "\u0000\u0001\u007f\u0080\u009f\u00ad\ufeff\ufffd\uffff\ue000 a",
     "1\u0661\u00bd\u2167\u2460\u00b2\u0967 x",
@@ -138,7 +141,8 @@ def compare(ours, theirs, text):
         ("template", ours.encode(text, 1), theirs.encode(text).ids),
         ("plain", ours.encode(text, 2), plain),
     ]
-    # theirs takes the text of an added token for the byte alphabet, so that an e with an acute comes out broken
+    # theirs takes the text of an added token for the byte alphabet,
+    # so that an e with an acute comes out broken
     nfc = unicodedata.normalize("NFC", text)
     broken = any(
         unicodedata.normalize("NFC", t.content) in nfc and not t.content.isascii()

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The `tokenizer` hash of tokenizer.json files, written from formats/kv-snapshot.md section 6 alone.
+"""The `tokenizer` hash of tokenizer.json files, written from formats/kv-snapshot.md section 6
+alone.
 
   tokenizer_fingerprint.py NAME=FILE...       prints lines "NAME hash"
 

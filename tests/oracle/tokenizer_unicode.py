@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes src/tokenizer/unicode_table.h: the general category of every code point, as Hugging Face `tokenizers` sees it.
+"""Writes src/tokenizer/unicode_table.h: the general category of every code point,
+as Hugging Face `tokenizers` sees it.
 
   tokenizer_unicode.py >src/tokenizer/unicode_table.h
 
-Measured, not copied: every category is an expression that runs over all code points. Run with tokenizers 0.22.2 (Oniguruma 6.9.10,
-Unicode 16.0) under Python 3.11, whose unicodedata is Unicode 14.0: what that has otherwise, or not at all, is marked as young.
-Needs `pip install tokenizers`. Run by hand, not by make.
+Measured, not copied: every category is an expression that runs over all code points. Run with
+tokenizers 0.22.2 (Oniguruma 6.9.10, Unicode 16.0) under Python 3.11, whose unicodedata is Unicode
+14.0: what that has otherwise, or not at all, is marked as young. Needs `pip install tokenizers`.
+Run by hand, not by make.
 """
 
 import sys
@@ -74,7 +76,8 @@ def alternate(values):
 
 
 def stand_ins(values, old):
-    """For each category the first assigned code point of 3 and of 4 bytes that is not young, or 0."""
+    """For each category the first assigned code point of 3 and of 4 bytes that is not young,
+    or 0."""
     out = []
     for category in range(len(CATEGORIES.split())):
         for low, high in ((0x800, 0x10000), (0x10000, 0x110000)):
@@ -113,8 +116,8 @@ def main():
         "Only unicode.c includes this. */\n"
     )
     print(
-        "/* First code point << 6 | category << 1 | 1 when Unicode 14.0 has it otherwise or not at\n"
-        " * all. Categories 30 and 31: even or odd code points are Lu, the others Ll. */"
+        "/* First code point << 6 | category << 1 | 1 when Unicode 14.0 has it otherwise or not "
+        "at\n * all. Categories 30 and 31: even or odd code points are Lu, the others Ll. */"
     )
     numbers("category_table", table)
     print("/* A bit for each 256 code points: are there young ones among them? */")

@@ -142,7 +142,8 @@ def shadow(head, queries, budget, how):
     return rows, keys, index, (len(rows) - count) * head.row
 
 
-METHODS = {'fier': fier, 'quest': quest, 'quest-eval': quest_eval, 'cluster': cluster, 'shadow': shadow}
+METHODS = {'fier': fier, 'quest': quest, 'quest-eval': quest_eval, 'cluster': cluster,
+           'shadow': shadow}
 
 
 def attention(queries, keys, values):

@@ -1,4 +1,5 @@
-"""What a run costs, counted once more from config.json and the rules of kvpipe(7), REPORTS, token by token.
+"""What a run costs, counted once more from config.json and the rules of kvpipe(7), REPORTS,
+token by token.
 
 work.py CONFIG SCHEDULE ...: prints products, attention, weights, rows_read and rows_written.
 Schedules: prefill N TILE; tsp N TILE LAYER KEPT; decode N STEPS; bf16 weights and rows."""
@@ -62,7 +63,7 @@ def main():
         for step in range(numbers[1]):
             c.layers(0, c.L, [numbers[0] + step], 1)
             c.matrix(1, c.V, c.D)
-    elif schedule == "tsp":                                 # which tokens go on does not change sums
+    elif schedule == "tsp":                     # which tokens go on does not change sums
         n, tile, layer, kept = numbers
         c.layers(0, layer + 1, list(range(n)), tile)
         c.layers(layer + 1, c.L, list(range(n - kept, n)), tile)
