@@ -1,5 +1,6 @@
 # shellcheck shell=sh disable=SC2154 # variables of compare.sh
 # compare_results.sh - tables and plots of the runs of compare.sh, which sources this file
+export LC_ALL=C CDPATH=
 
 # Means over the documents, in the order in which methods and rates were given: method, rate, runs,
 # accuracy, kept, footprint, peak, seconds, read, memory, with tabs.

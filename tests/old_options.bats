@@ -35,7 +35,7 @@ load helper
 		assert_equal "$($program -h)" "$($program --help)"
 		run -0 $program -h
 		assert_line 'common options:'
-		assert_line --regexp '^what is (read|done|written):$'
+		assert_line --regexp '^(input|processing|output):$'
 	done
 }
 

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """renumber - kv-evict --positions compact, from what --positions original left
 
-renumber.py ORIGINAL.kv COMPACT.kv [...]: of each pair the second must hold the rows of the first, numbered up to the
-next position, which is the number of rows of the longest head. Keys are turned back to where
-rotary embedding had not been applied and embedded again at the new position, in f64; what is
-stored may differ by its rounding. All else must be equal.
-
-renumber.py --keys LAYER TOLERANCE A.kv B.kv: the keys of one layer, compared.
+renumber.py ORIGINAL.kv COMPACT.kv [...]: of each pair the second must hold the rows of the first,
+numbered up to the next position, which is the number of rows of the longest head. Keys are
+un-rotated and rotated again to the new position, in f64; what is stored may differ by its
+rounding. All else must be equal.
 """
 
 import argparse
@@ -88,7 +86,8 @@ def check_layer(old, new, l, freq, unit):
     for g, pos in enumerate(old.layers[l].positions):
         want = list(range(end - len(pos), end))
         if new.layers[l].positions[g] != want:
-            raise Wrong(f"layer {l} KV head {g}: positions {new.layers[l].positions[g]}, want {want}")
+            raise Wrong(f"layer {l} KV head {g}: positions {new.layers[l].positions[g]}, "
+                        f"want {want}")
         width = turned(old.model, l)
         raw = embed(old.array(l, "keys", g).astype(float), -np.outer(pos, freq), width)
         keys = embed(raw, np.outer(want, freq), width)
