@@ -5,6 +5,8 @@ renumber.py ORIGINAL.kv COMPACT.kv [...]: of each pair the second must hold the 
 numbered up to the next position, which is the number of rows of the longest head. Keys are
 un-rotated and rotated again to the new position, in f64; what is stored may differ by its
 rounding. All else must be equal.
+
+renumber.py --keys LAYER TOLERANCE A.kv B.kv: the keys of one layer, compared.
 """
 
 import argparse
