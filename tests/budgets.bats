@@ -115,7 +115,8 @@ policy() {
 		GLOBAL global
 	END
 	run -0 kv-evict --list
-	assert_equal "$(cut -d ' ' -f 1 <<<"$output")" "$(kv-evict --help | sed -n 's/^ *--policy NAME *//p' | tr -s ' ,' '\n' | grep -vx or)"
+	assert_equal "$(cut -d ' ' -f 1 <<<"$output")" "$(kv-evict --list-options | awk -F '\t' '$2 == "policy" { print $5 }' |
+		tr -s ' ,' '\n' | grep -vx or)"
 	assert_line --regexp '^ada  .* \(= adakv ada-kv ada-snapkv\) \[alpha normalize\]$'
 }
 

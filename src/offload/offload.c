@@ -302,6 +302,7 @@ offload_get(struct offload *f, uint32_t l, uint32_t g, enum kv_kind kind, void *
 int
 offload_start(struct offload *f, uint32_t l, const struct offload_step *step)
 {
+	f->listed &= step->same;
 	if (offload_device_reads(f, l))
 		offload_device_start(f, l, step);
 	else if (!offload_host_start(f, l, step))

@@ -76,8 +76,10 @@ struct offload {
 	enum kv_dtype dtype;
 	struct offload_layer *layer;    /* [L] */
 	struct chosen chosen;           /* rows of a step, as rows of device_rows, from the host */
-	/* host [G][chosen.stride], [G]: the rows of the last step that the host has started */
+	/* host [G][chosen.stride], [G]: the rows of a step; listed: of the last one that was
+	 * started */
 	uint32_t *step_row, *step_n;
+	int listed;
 	uint32_t *free;                 /* host [slots] scratch: free slots */
 	uint32_t *order;                /* host [slots] 0, 1, 2 ... */
 	/* if the device has memory of its own: rows of a layer, to be copied to device_rows */

@@ -183,8 +183,9 @@ offload_host_start(struct offload *f, uint32_t l, const struct offload_step *ste
 	struct offload_layer *y = &f->layer[l];
 	uint32_t g;
 
-	if (!step->same && !list_rows(f, step))
+	if (!f->listed && !list_rows(f, step))
 		return 0;
+	f->listed = 1;
 	y->keys = step->chosen != NULL && step->low != NULL ? (struct offload_keys){ step->exact,
 		step->low->chunk, step->low->n / step->low->chunk } :
 	    (struct offload_keys){ .exact = NULL };

@@ -38,6 +38,7 @@ start(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const stru
 		step.low = &x->low;
 		step.exact = x->host_exact;
 	}
+	t->specontext.started = 0;
 	return offload_start(t->offload, l, &step);
 }
 
