@@ -104,8 +104,7 @@ cache_dtype(const struct model *m, const struct kv_reader *from)
 
 	if (dtype_name == NULL)
 		return dtype;
-	if ((asked = kv_dtype_named(dtype_name)) == 0)
-		die(EXIT_USAGE, "--dtype %s: want bf16, f16 or f32", dtype_name);
+	asked = option_dtype(dtype_name);
 	if (from != NULL && asked != dtype)
 		die(EXIT_USAGE, "--dtype %s: %s holds %s", dtype_name, kv_reader_name(from),
 		    kv_dtype_name(dtype));

@@ -51,13 +51,7 @@ static const struct tool tool = {
 static enum kv_dtype
 rows_dtype(const struct model *m)
 {
-	enum kv_dtype dtype;
-
-	if (dtype_name == NULL)
-		return m->id.weights_dtype;
-	if ((dtype = kv_dtype_named(dtype_name)) == 0)
-		die(EXIT_USAGE, "--dtype %s: want bf16, f16 or f32", dtype_name);
-	return dtype;
+	return dtype_name != NULL ? option_dtype(dtype_name) : m->id.weights_dtype;
 }
 
 /* Reads the prompts, and checks that they suit the search. Returns the length of the longest. */

@@ -161,6 +161,16 @@ option_share(const char *where, const char *text)
 	return v;
 }
 
+enum kv_dtype
+option_dtype(const char *text)
+{
+	const enum kv_dtype dtype = kv_dtype_named(text);
+
+	if (dtype == 0)
+		die(EXIT_USAGE, "--dtype %s: want bf16, f16 or f32", text);
+	return dtype;
+}
+
 void
 option_append(struct strings *list, const char *text)
 {

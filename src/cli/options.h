@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libkvfile/dtype.h"
+
 /* Initial value of an OPT_COUNT that means "not given"; no given value equals it. */
 #define NOT_GIVEN UINT32_MAX
 #define REAL_NOT_GIVEN INFINITY /* an OPT_REAL */
@@ -57,5 +59,7 @@ char *option_reworded(const char *option, const char *text, const char *name, co
 
 /* Returns the value of an OPT_SHARE; dies and names the option as `where` does, "--rate". */
 double option_share(const char *where, const char *text);
+/* Returns the type that the value of --dtype names; dies if it names none. */
+enum kv_dtype option_dtype(const char *text);
 
 #endif
