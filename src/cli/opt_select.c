@@ -31,9 +31,9 @@ struct tsp
 opt_tsp(void)
 {
 	if (tsp.kernel % 2 == 0)
-		die(EXIT_USAGE, "--kernel %u: want an odd number", tsp.kernel);
+		die(EXIT_USAGE, "kernel %u: want an odd number", tsp.kernel);
 	if (strcmp(tsp_pool, "avg") != 0 && strcmp(tsp_pool, "max") != 0)
-		die(EXIT_USAGE, "--pool %s: want avg or max", tsp_pool);
+		die(EXIT_USAGE, "pool %s: want avg or max", tsp_pool);
 	tsp.pool = strcmp(tsp_pool, "avg") == 0 ? POOL_AVG : POOL_MAX;
 	return tsp;
 }
