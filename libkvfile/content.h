@@ -12,7 +12,7 @@
 
 #define KV_HEAD_MOST ((uint64_t)1 << 20)        /* bytes of HEAD, 4.1 */
 
-/* Rows that own their memory, and what the indexes of the layer must match besides. */
+/* Rows that own their memory, and the hash of the keys, which indexes of the layer must match. */
 struct kv_row_store {
 	struct kv_rows rows;
 	uint32_t *count;                /* [G], rows.count */
