@@ -420,7 +420,7 @@ test_capture_failures(struct device *d)
 		left = cuda_emulated_failure;
 		cuda_emulated_failure = 0;
 		verdict((graph != 0) == (left > 0) && (graph != 0 || strstr(
-		    d->ops->describe(d->dev), "not recorded: ") != NULL),
+		    d->ops->describe(d->dev), "not captured: ") != NULL),
 		    "%s: call %u fails: %scaptured: %s", d->name, i, graph ? "" : "not ",
 		    d->ops->describe(d->dev));
 		if (!graph)
