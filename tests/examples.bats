@@ -254,14 +254,15 @@ graded_methods() {
 	printf '#!/bin/sh\necho >>"%s"\nexec "%s" "$@"\n' "$PWD/prefills" "$O/kv-prefill" >bin/kv-prefill
 	chmod +x bin/kv-prefill
 	PATH=$PWD/bin:$PATH
-	local methods="full snapkv laq kvzip oracle speckv keydiff tova fastkv h2o fier snapkv-fused chunked-naive"
-	run -0 sh "$ROOT/examples/compare.sh" -n 2 -t 300 -r "0.1 0.3" -M "$methods" -T apart.tsv
+	local documents=1 methods="full snapkv laq kvzip oracle speckv keydiff tova fastkv h2o fier snapkv-fused chunked-naive"
+	[ -z "${ALL:-}" ] || documents=2
+	run -0 sh "$ROOT/examples/compare.sh" -n $documents -t 300 -r "0.1 0.3" -M "$methods" -T apart.tsv
 	rm prefills
-	run -0 sh "$ROOT/examples/compare.sh" -c -n 2 -t 300 -r "0.1 0.3" -M "$methods" -T shared.tsv
+	run -0 sh "$ROOT/examples/compare.sh" -c -n $documents -t 300 -r "0.1 0.3" -M "$methods" -T shared.tsv
 	diff <(grep -v '^#' apart.tsv | cut -f 1-7,9-) <(grep -v '^#' shared.tsv | cut -f 1-7,9-)
 	# of each document: as it is, with 16 queries, with one, FastKV's, H2O's; at each rate one fused and four chunks
-	assert_equal "$(wc -l <prefills)" $((2 * (5 + 2 * (1 + 4))))
-	run -2 sh "$ROOT/examples/compare.sh" -n 2 -t 300 -r "0.1 0.3" -M full -T shared.tsv
+	assert_equal "$(wc -l <prefills)" $((documents * (5 + 2 * (1 + 4))))
+	run -2 sh "$ROOT/examples/compare.sh" -n $documents -t 300 -r "0.1 0.3" -M full -T shared.tsv
 	assert_output --partial 'shared.tsv has other settings'
 }
 

@@ -27,14 +27,20 @@ unset KV_ALLOW_CONFIG KV_ALLOW_TENSOR KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
 export KV_FINGERPRINTS=off
 # What tests compare with is computed with activations in f32, and is the same on every processor.
 export KV_PRODUCTS=f32
+# oneDNN compiles its products anew in each process: 25 ms, with AVX2 15.
+[ -n "${ALL:-}" ] || export DNNL_MAX_CPU_ISA=AVX2
 
-# The first Python that has what the oracles need.
-if [ -z "${PYTHON:-}" ]; then
-	for PYTHON in /usr/bin/python3 python3 none; do
-		"$PYTHON" -c 'import numpy, xxhash, lz4.block' 2>/dev/null && break
-	done
-fi
+# Once for all files where tests/run_files.sh runs them
+[ -n "${PYTHON:-}" ] || PYTHON=$(sh "$ROOT/tests/python.sh")
 export PYTHON
+
+# in_sample [N]: does this case, one of many of its kind, run? `make test ALL=cases` runs all, a
+# usual run the first that a test asks for and every Nth behind it, 3 unless given.
+in_sample() {
+	local number=$((sampled++))
+	[ -n "${ALL:-}" ] || [ $((number % ${1:-3})) -eq 0 ]
+}
+sampled=0
 
 # python_beside: the working directory has a python3 that is $PYTHON, in front of others in PATH.
 python_beside() {

@@ -81,11 +81,15 @@ kv-check: b.kv: eVNt: event 1: layer 1 head 0: 6 rows before it, 7 after the eve
 	failed=("$ROOT"/formats/vectors/failed/*.kv)
 	((${#passed[@]} > 0 && ${#failed[@]} > 0)) || skip "no vectors yet"
 	kv-check "${passed[@]}"
-	for f in "${passed[@]}"; do kv-check - <"$f"; done
+	for f in "${passed[@]}"; do
+		in_sample || continue
+		kv-check - <"$f"
+	done
 	for f in "${failed[@]}"; do
 		{ read -r code; read -r word; } <"${f%.kv}.why"
 		run "-$code" --separate-stderr kv-check "$f"
 		[[ $stderr == *"$word"* ]] || fail "$f: '$stderr' does not say '$word'"
+		in_sample || continue
 		run "-$code" --separate-stderr kv-check - <"$f"
 		[[ $stderr == *"$word"* ]] || fail "$f in a pipe: '$stderr' does not say '$word'"
 	done

@@ -39,11 +39,12 @@ same() {
 # mixed NAME MODEL OPTION ...: the same, also with the first layer's rows in the file, for which there is no host memory; as much is brought from either
 mixed() {
 	compare "host file" "$@"
-	cmp host.json file.json
 }
 
 compare() {
 	local how offload=()
+	cases=$((${cases:-0} + 1))
+	in_sample || return 0
 	for how in all $1; do
 		[ $how != file ] || export KV_EMULATED_FAILURE=cudaMallocHost:3
 		kv-decode -m "$3" --device cuda "${@:4}" "${offload[@]}" --ids --force next.ids --logits $how.npy --stats $how.json --json "$2.kv" |
@@ -56,8 +57,8 @@ compare() {
 		cmp all.nll $how.nll
 		assert_equal "$(json $how.json '[{k: v for k, v in l.items() if k != "fetched_bytes"} for l in o["layers"]]')" "$(json all.json 'o["layers"]')"
 	done
+	[ "$1" = host ] || cmp host.json file.json
 	[ "$(json host.json '0 < o["retrieving"]["fetched_bytes"] < o["retrieving"]["key_bytes"] + o["retrieving"]["value_bytes"]')" = True ]
-	cases=$((${cases:-0} + 1))
 }
 
 @test "FIER, Quest, ClusterKV: rows that the GPU fetches give the logits of rows that it has, to the bit" {
@@ -108,6 +109,7 @@ compare() {
 		done | paste -s -d ' ' | awk '{ print $1 - $4, ($2 - $5) / 16, ($3 - $6) / 16 }'
 	}
 	for method in "quest" "cluster" "specontext head=four.head"; do
+		in_sample 2 || continue
 		read -ra near <<<"$(steps "$method")"
 		read -ra far <<<"$(steps "$method" --offload)"
 		# two kernels in each of four layers
@@ -118,6 +120,7 @@ compare() {
 @test "what goes on behind rows in host memory is a snapshot: the bytes are those of a run on the GPU" {
 	local method
 	for method in fier quest-eval cluster shadow "specontext head=four.head"; do
+		in_sample || continue
 		for offload in "" --offload; do
 			# shellcheck disable=SC2086
 			kv-decode -v -m four --device cuda --retrieve "$method budget=20" --ids --ignore-eos -n 12 -o "out$offload.kv" $offload four.kv >"out$offload.ids" 2>"err$offload"
@@ -148,9 +151,12 @@ compare() {
 		cmp got.kv want.kv
 		sed -n 's/.*layers \([0-9]*\) to 3 are in host memory$/\1/p' err >>"$BATS_TEST_TMPDIR/first"
 	done
-	"${read[@]}" --device-memory $((fixed + 260000)) -o got.kv - < <(cat four.kv) 2>err | cmp - want.ids
-	cmp got.kv want.kv
 	assert_equal "$(tr '\n' ' ' <"$BATS_TEST_TMPDIR/first")" "0 2 "
+	# from a pipe
+	if [ -n "${ALL:-}" ]; then
+		"${read[@]}" --device-memory $((fixed + 260000)) -o got.kv - < <(cat four.kv) | cmp - want.ids
+		cmp got.kv want.kv
+	fi
 	# where a layer finds no host memory on the way, the file has it, if it is one
 	KV_EMULATED_FAILURE=cudaMallocHost:4 "${read[@]}" --device-memory $((fixed + 260000)) four.kv 2>err | cmp - want.ids
 	grep -q 'layers 2 to 3 are in host memory, and some in the file$' err
@@ -161,6 +167,7 @@ compare() {
 @test "several texts whose rows are in host memory say what they say with rows on the GPU" {
 	local method
 	for method in fier shadow "specontext head=four.head"; do
+		in_sample 2 || continue
 		# shellcheck disable=SC2086
 		kv-decode -m four --device cuda --retrieve "$method budget=20" --ids --ignore-eos -n 10 four.kv whole.kv >near.ids
 		# shellcheck disable=SC2086
@@ -183,7 +190,8 @@ compare() {
 	read_on() {
 		kv-decode -v -m four --device cuda --retrieve "fier $1" --ids --ignore-eos -n 24 "${@:2}" 2>err
 	}
-	for f in four.kv ragged.kv "four.kv whole.kv"; do
+	for f in "four.kv whole.kv" four.kv ragged.kv; do
+		in_sample || continue
 		# shellcheck disable=SC2086 # several
 		read_on 'budget=25 dense=1' --offload $f >launched.ids
 		[ "$(sed -n 's/^kv-decode: \([0-9]*\) steps launched.*/\1/p' err)" -gt 18 ]

@@ -24,7 +24,7 @@ setup() {
 	ln -s "$BATS_FILE_TMPDIR"/*.ids "$BATS_FILE_TMPDIR"/*.kv "$BATS_FILE_TMPDIR/gqa" .
 }
 
-# same_cache A B LIMIT: rows and tokens are equal, keys and values within LIMIT (relative, L2)
+# same_cache A B LIMIT: rows and tokens are equal, keys, values and queries within LIMIT (relative, L2)
 same_cache() {
 	errors_below "$3" "$PYTHON" "$ORACLE/same.py" "$1" "$2"
 }
@@ -72,6 +72,7 @@ refused() {
 @test "wherever the boundary is, keys, values and text are those of a cold prefill within rounding" {
 	local k
 	for k in 1 2 63 64 65 511 512 513 582 583 598 599; do
+		in_sample || continue
 		head -n $k doc.ids | kv-prefill -m "$DEMO" --ids --dtype f32 -o front.kv
 		head -n 600 doc.ids >prompt
 		both front.kv prompt --dtype f32
@@ -135,7 +136,8 @@ refused() {
 	for w in 1 16 229 231 400; do
 		both doc.kv near.ids --dtype f32 --observe $w
 		assert_equal "$(reused warm.kv)" "$((w > 230 ? 830 - w : 600))"
-		assert_equal "$(see cold.kv '[l.queries for l in s.layers]')" "$(see warm.kv '[l.queries for l in s.layers]')"
+		same_values cold.kv warm.kv '[list(l.queries.positions) for l in s.layers]'
+		same_cache cold.kv warm.kv 1e-5
 	done
 	both doc.kv near.ids --dtype f32 --observe 5000
 	assert_equal "$(reused warm.kv)" "0"

@@ -42,6 +42,8 @@ if [ "${1:-}" = --one ]; then
 	exit
 fi
 export O="${O:-build}"
+[ -n "${PYTHON:-}" ] || PYTHON=$(sh "$(dirname "$0")/python.sh")
+export PYTHON
 mkdir -p "$O/tap" || exit
 start=$(date +%s)
 {

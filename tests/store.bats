@@ -310,10 +310,11 @@ prompt() {
 	seq $((500 + $1 % 7)) $((700 + $1 % 7))
 }
 
-@test "two hundred writers of overlapping prompts, of which many are killed, leave nothing torn and no temporary file" {
-	local i pids=() pairs=() wait
+@test "many writers of overlapping prompts, of which many are killed, leave nothing torn and no temporary file" {
+	local i last=49 pids=() pairs=() wait
 	not_under_sanitizers "it would take minutes"
-	for i in $(seq 0 199); do
+	[ -z "${ALL:-}" ] || last=199
+	for i in $(seq 0 $last); do
 		prompt "$i" >p.$i
 		kv-prefill -q -j 1 -m "$DEMO" --ids --store S --store-size 5M -o o.$i p.$i 2>>errors &
 		pids+=($!)
@@ -327,7 +328,7 @@ prompt() {
 	cat errors
 	[ ! -s errors ]
 	kv-check -q S/*.kv
-	for i in $(seq 0 7 199); do
+	for i in $(seq 0 7 $last); do
 		stored w.$i p.$i --store-size 5M >/dev/null
 		kv-prefill -m "$DEMO" --ids -o cold.$i p.$i
 		pairs+=("cold.$i" "w.$i")

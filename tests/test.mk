@@ -1,5 +1,7 @@
 # unit, test, lint. Honours O: `make test O=build-asan SAN=1` tests that build.
-# ALL=1: also the tests that CONTRIBUTING.md says a usual run leaves out.
+# A usual run takes a sample of what has many cases of one kind; CONTRIBUTING.md says where.
+# ALL=cases: every case. ALL=1: every case, and the emulator takes up threads in all three orders,
+# not in the random one alone.
 # QUICK=1: without the files that take long.
 
 BATS = bats
@@ -19,10 +21,10 @@ unit:
 	+@$(call build,$(UNIT_TESTS))
 	@for test in $(UNIT_TESTS); do echo "$$test" && $$test || exit; done
 
-ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if $(filter 1,$(ALL)), -a))
+ops_options = $(if $(ALL),$(if $(filter 1,$(ALL)), -a), -s)
+ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(ops_options))
 # The unit tests as bats files, so that one runner counts everything: one for each part of the
-# longest, which run side by side, and one for the rest. With ALL=1 the emulator takes up threads in
-# every order.
+# longest, which run side by side, and one for the rest.
 # The programs are built by a make of its own. The other goals of the same command come first, so
 # that two makes never write one file.
 $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
@@ -37,8 +39,9 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 	done
 	@echo '# bats file_tags=slow' >$@
 	@for test in $(filter-out $(ops_emulated),$(UNIT_TESTS)); do \
-		printf '@test "unit: %s" { ASAN_OPTIONS= %s; }\n' "$${test##*/}" \
-		    $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}"; \
+		printf '@test "unit: %s" { ASAN_OPTIONS= %s%s; }\n' "$${test##*/}" \
+		    $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}" \
+		    "$$([ "$$test" != $(O)/tests/unit/ops ] || echo '$(ops_options)')"; \
 	done >>$@
 
 # With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure
@@ -50,7 +53,7 @@ some_files = $(if $(strip $(left_out)),$$(grep -L $(left_out) $(1)),$(1))
 unit_parts = $$(find $(O) -maxdepth 1 -name 'unit_*.bats')
 # A program that dies frees nothing: leaks are looked for in the unit tests only.
 test: $(O)/unit.bats
-	@O=$(call quoted,$(abspath $(O))) BATS=$(BATS) LC_ALL=$(TEST_LOCALE) \
+	@O=$(call quoted,$(abspath $(O))) ALL=$(ALL) BATS=$(BATS) LC_ALL=$(TEST_LOCALE) \
 	    ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh $(O)/unit.bats \
 	    $(call some_files,$(unit_parts) $(bats_files))
 

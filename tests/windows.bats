@@ -38,6 +38,7 @@ rows() {
 # equal MODEL PROMPT "OPTIONS OF kv-prefill" METHOD EVICTION: the same in one process and in a pipe
 equal() {
 	local method=${4%% *} m p
+	in_sample || return 0
 	m=$(model $1) p=$(prompt $2)
 	# shellcheck disable=SC2046,SC2086 # words
 	kv-prefill -m "$m" --ids $3 "$p" | kv-score --method "$method" $(options "${4#"$method"}") |

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Compares the caches of two snapshots: same.py A B [A B ...] prints for each pair the relative
-difference (L2) of all keys and values, or fails when tokens, next position or rows differ."""
+difference (L2) of all keys, values and, where both have them, queries, or fails when tokens, next
+position, rows or the positions of the queries differ."""
 
 import pathlib
 import sys
@@ -16,6 +17,14 @@ def read(path):
         return kvread.read(file)
 
 
+def numbers(snapshot, l, queries):
+    """The arrays of layer l."""
+    heads = range(len(snapshot.layers[l].positions))
+    yield from (snapshot.array(l, name, g) for name in ("keys", "values") for g in heads)
+    if queries:
+        yield kvread.widen(snapshot.layers[l].queries.data, snapshot.head["dtype"])
+
+
 def compare(one, two):
     a, b = read(one), read(two)
     where = f"{one} {two}"
@@ -25,11 +34,12 @@ def compare(one, two):
     for l, (x, y) in enumerate(zip(a.layers, b.layers)):
         assert [list(p) for p in x.positions] == [list(p) for p in y.positions], \
             f"{where} layer {l}: rows differ"
-        for name in ("keys", "values"):
-            for g in range(len(x.positions)):
-                p, q = (s.array(l, name, g).astype(np.float64) for s in (a, b))
-                difference += ((p - q) ** 2).sum()
-                total += (p**2).sum()
+        queries = x.queries and y.queries
+        assert not queries or list(x.queries.positions) == list(y.queries.positions), \
+            f"{where} layer {l}: the positions of the queries differ"
+        for p, q in zip(numbers(a, l, queries), numbers(b, l, queries)):
+            difference += ((p.astype(np.float64) - q) ** 2).sum()
+            total += (p.astype(np.float64) ** 2).sum()
     print(f"{where}: {(difference / total) ** 0.5:.1e}")
 
 

@@ -1,10 +1,10 @@
 /* ops.c - every op of ops/ops.h against the same formula in double precision (ops_reference.c)
  *
- * ops [-v] [-g] [-a] [part ...]: with -v also prints the largest error of each op; with -g only on
- * a GPU, which must be there; with -a in all orders of threads that the emulator has. ops -l prints
- * the names of the parts. This file: the ops that handle one row at a time, and what is refused.
- * Products are in ops_matmul.c, attention is in ops_attend.c, retrieval in ops_choose.c and
- * ops_chosen.c. */
+ * ops [-v] [-g] [-a] [-s] [part ...]: with -v also prints the largest error of each op; with -g
+ * only on a GPU, which must be there; with -a in all orders of threads that the emulator has; with
+ * -s a sample of the cases. ops -l prints the names of the parts. This file: the ops that handle
+ * one row at a time, and what is refused. Products are in ops_matmul.c, attention is in
+ * ops_attend.c, retrieval in ops_choose.c and ops_chosen.c. */
 #include <stdio.h>
 
 #include "cpu/cpu_internal.h"
@@ -517,6 +517,7 @@ main(int argc, char *argv[])
 		verbose |= strcmp(argv[first], "-v") == 0;
 		gpu |= strcmp(argv[first], "-g") == 0;
 		all |= strcmp(argv[first], "-a") == 0;
+		only_sample |= strcmp(argv[first], "-s") == 0;
 		list |= strcmp(argv[first], "-l") == 0;
 	}
 	for (i = 0; list && i < sizeof part / sizeof part[0]; i++)

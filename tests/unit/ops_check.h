@@ -4,7 +4,9 @@
  * products in bf16, with 1, 2 and 3 threads, and GPUs, with their naive kernels only ("cuda naive")
  * and with all. In ops_emulated, which is this test linked with tests/cuda, there is one GPU
  * instead, which runs threads and blocks in random order, or with -a three, one for each order, and
- * no CPU. A case checks three things: the error is within the tolerance of its op; every number of
+ * no CPU. With -s the parts that have many cases run a sample of them.
+ *
+ * A case checks three things: the error is within the tolerance of its op; every number of
  * threads, or order of them, gives the same bytes; and, where the case asks with again(), so does a
  * second run. */
 #ifndef OPS_CHECK_H
@@ -42,6 +44,10 @@ void close_devices(void);
 void print_errors(void);
 void verdict(int ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void new_case(void);
+/* Is this case not in the sample? Asked once by each of the many cases of a part, first of all.
+ * Without -s no case is left out. */
+int left_out(void);
+extern int only_sample;
 /* got[n] against want[n], and against the bytes of the same processor with other numbers of
  * threads */
 void compare(
