@@ -439,6 +439,7 @@ did() {
 	mkdir captured plain
 	# no step is launched from a captured graph while KV heads have less than the budget and others more
 	while read -r times words options; do
+		in_sample || continue
 		# shellcheck disable=SC2086 # words
 		KV_REPORT=captured.report run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve "fier ${words/,/ }" --ignore-eos -o captured $options
 		assert_success

@@ -42,6 +42,11 @@ in_sample() {
 }
 sampled=0
 
+# sampled COMMAND ...: runs it where it is in the sample
+sampled() {
+	! in_sample 3 || "$@"
+}
+
 # python_beside: the working directory has a python3 that is $PYTHON, in front of others in PATH.
 python_beside() {
 	mkdir -p bin

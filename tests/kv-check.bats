@@ -75,11 +75,19 @@ kv-check: b.kv: eVNt: event 1: layer 1 head 0: 6 rows before it, 7 after the eve
 	assert_output ""
 }
 
+# refused CODE WORD FILE: from FILE, - for a pipe; not with run, which takes longer than kv-check
+refused() {
+	local status=0
+	kv-check "$3" 2>"$BATS_TEST_TMPDIR/said" || status=$?
+	[[ $status -eq $1 && $(<"$BATS_TEST_TMPDIR/said") == *"$2"* ]] ||
+	    fail "$f as $3: status $status for $1, and '$(<"$BATS_TEST_TMPDIR/said")' for '$2'"
+}
+
 @test "the vectors: what must be accepted is, what must be refused is with its exit code and its word" {
 	shopt -s nullglob
 	passed=("$ROOT"/formats/vectors/passed/*.kv)
 	failed=("$ROOT"/formats/vectors/failed/*.kv)
-	((${#passed[@]} > 0 && ${#failed[@]} > 0)) || skip "no vectors yet"
+	((${#passed[@]} > 0 && ${#failed[@]} > 0))
 	kv-check "${passed[@]}"
 	for f in "${passed[@]}"; do
 		in_sample || continue
@@ -87,11 +95,9 @@ kv-check: b.kv: eVNt: event 1: layer 1 head 0: 6 rows before it, 7 after the eve
 	done
 	for f in "${failed[@]}"; do
 		{ read -r code; read -r word; } <"${f%.kv}.why"
-		run "-$code" --separate-stderr kv-check "$f"
-		[[ $stderr == *"$word"* ]] || fail "$f: '$stderr' does not say '$word'"
+		refused "$code" "$word" "$f"
 		in_sample || continue
-		run "-$code" --separate-stderr kv-check - <"$f"
-		[[ $stderr == *"$word"* ]] || fail "$f in a pipe: '$stderr' does not say '$word'"
+		refused "$code" "$word" - <"$f"
 	done
 }
 

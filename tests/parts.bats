@@ -190,7 +190,7 @@ assert 0 < n < 8 and list(a.positions) == list(b.positions)[-n:], (a.positions, 
 	small_indexes <plain.kv >full.kv
 	cut "$DEMO" full.kv
 	for method in fier quest clusterkv; do
-		cut "$DEMO" --retrieve "$method budget=40" full.kv
+		sampled cut "$DEMO" --retrieve "$method budget=40" full.kv
 	done
 	cut "$DEMO" --retrieve 'fier budget=40' --offload full.kv
 }

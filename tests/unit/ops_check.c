@@ -222,21 +222,30 @@ restart_draws(void)
 	cases = 0;
 }
 
+static uint64_t
+next_draw(void)
+{
+	return seed = seed * 6364136223846793005u + 1442695040888963407u;
+}
+
 uint32_t
 draw(uint32_t below)
 {
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)((seed >> 33) % below);
+	return (uint32_t)((next_draw() >> 33) % below);
 }
 
 unsigned char *
 draw_bytes(size_t n)
 {
 	unsigned char *p = malloc(n + 1);
+	uint64_t bits = 0;
 	size_t i;
 
-	for (i = 0; i < n; i++)
-		p[i] = (unsigned char)draw(256);
+	for (i = 0; i < n; i++, bits <<= 8) {
+		if (i % 4 == 0)
+			bits = next_draw();
+		p[i] = (unsigned char)(bits >> 56);
+	}
 	return p;
 }
 
