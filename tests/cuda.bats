@@ -310,7 +310,7 @@ did() {
 		    --low-rank --rank 24 --outliers 2 --chunk-rows 4 -o $device.kv
 	done
 	for method in fier quest quest-eval cluster shadow; do
-		in_sample || continue
+		in_sample 5 || continue
 		for device in cpu cuda; do
 			say $device $device.kv --retrieve "$method budget=32" --stats $device.json --audit >$device.text
 			kv-decode -m "$DEMO" --device $device --retrieve "$method budget=32" -n 40 --ids --ignore-eos -o near.kv $device.kv >near.ids

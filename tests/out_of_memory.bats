@@ -2,7 +2,7 @@
 # bats file_tags=nosan
 # When memory runs out: one allocation after another fails, and no program may write anything wrong, crash, or leave an unfinished file.
 #
-# Of each program about 30 allocations are taken, with ALL 100, spread evenly over all that it makes. EVERY=1 takes all of them: some 25
+# Of each program about 20 allocations are taken, with ALL 100, spread evenly over all that it makes. EVERY=1 takes all of them: some 25
 # minutes.
 
 load helper
@@ -38,7 +38,7 @@ alike() {
 # survives PROGRAM ...: whichever allocation fails, the program either ends with 0 and writes what it always does, or says why not. What it
 # writes goes to standard output or to out.kv.
 survives() {
-	local n step status left bad=0 about=30
+	local n step status left bad=0 about=20
 	rm -rf out.kv want.kv
 	COUNT_TO=$PWD/count LD_PRELOAD=$PWD/failing_malloc.so "$@" >want
 	[ ! -e out.kv ] || mv out.kv want.kv

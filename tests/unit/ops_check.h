@@ -33,6 +33,9 @@ struct device {
 	int rounds;                  /* products may be of numbers rounded to 16 bits */
 	uint64_t digest;             /* of the result of the current case; 0 = none yet */
 };
+/* The emulator's device that runs threads and blocks in random order; 0 and 1: forwards,
+ * backwards */
+enum { RANDOM_ORDER = 2 };
 extern struct device device[16];
 extern int devices, passed, failed;
 
