@@ -35,16 +35,16 @@ export KV_PRODUCTS=f32
 export PYTHON
 
 # in_sample [N]: does this case, one of many of its kind, run? `make test ALL=cases` runs all, a
-# usual run the first that a test asks for and every Nth behind it, 3 unless given.
+# usual run the first that a test asks for and every Nth behind it, 4 unless given.
 in_sample() {
 	local number=$((sampled++))
-	[ -n "${ALL:-}" ] || [ $((number % ${1:-3})) -eq 0 ]
+	[ -n "${ALL:-}" ] || [ $((number % ${1:-4})) -eq 0 ]
 }
 sampled=0
 
 # sampled COMMAND ...: runs it where it is in the sample
 sampled() {
-	! in_sample 3 || "$@"
+	! in_sample 4 || "$@"
 }
 
 # python_beside: the working directory has a python3 that is $PYTHON, in front of others in PATH.

@@ -21,8 +21,11 @@ unit:
 	+@$(call build,$(UNIT_TESTS))
 	@for test in $(UNIT_TESTS); do echo "$$test" && $$test || exit; done
 
-ops_options = $(if $(ALL),$(if $(filter 1,$(ALL)), -a), -s)
-ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(ops_options))
+# Of the unit tests these take a sample of their cases with -s.
+takes_sample = $(O)/tests/unit/ops $(O)/tests/unit/model_generate_emulated
+sample_option = $(if $(ALL),, -s)
+order_option = $(if $(filter 1,$(ALL)), -a)
+ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(sample_option)$(order_option))
 # The unit tests as bats files, so that one runner counts everything: one for each part of the
 # longest, which run side by side, and one for the rest.
 # The programs are built by a make of its own. The other goals of the same command come first, so
@@ -39,9 +42,10 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 	done
 	@echo '# bats file_tags=slow' >$@
 	@for test in $(filter-out $(ops_emulated),$(UNIT_TESTS)); do \
-		printf '@test "unit: %s" { ASAN_OPTIONS= %s%s; }\n' "$${test##*/}" \
-		    $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}" \
-		    "$$([ "$$test" != $(O)/tests/unit/ops ] || echo '$(ops_options)')"; \
+		option=; \
+		case " $(takes_sample) " in *" $$test "*) option='$(sample_option)' ;; esac; \
+		printf '@test "unit: %s" { ASAN_OPTIONS= %s; }\n' "$${test##*/}" \
+		    $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}$$option"; \
 	done >>$@
 
 # With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure

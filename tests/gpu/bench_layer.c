@@ -47,7 +47,7 @@ bench_matmul(void)
 
 			if (s == 4 && n > 0)
 				continue;
-			p.copies = n == 2 ? 1 : (int)(400e6 / (double)bytes) + 1;
+			p.copies = n == 2 || tiny ? 1 : (int)(400e6 / (double)bytes) + 1;
 			if (p.copies > MOST_COPIES)
 				p.copies = MOST_COPIES;
 			p.x = fill((size_t)p.N * in, KV_F32, 1);

@@ -1,8 +1,8 @@
 /* model_generate - greedy decoding on the device, against run_tokens() and sample()
  *
- * model_generate DIR, or without DIR the demo model. model_generate_emulated, the same on the
- * emulated GPU, also checks that steps are launches of a graph where they can be, and nowhere
- * else. */
+ * model_generate [-s] [DIR]: with -s a sample of the cases; without DIR the demo model.
+ * model_generate_emulated, the same on the emulated GPU, also checks that steps are launches of a
+ * graph where they can be, and nowhere else. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,11 +245,13 @@ decode_retrieving(const struct model *m, const char *what, uint32_t budget, uint
  * where a row outgrows the capacity; 12, after tokens that ran otherwise; and steps that
  * read another number of rows than the one before. An entry is whole at step 2. */
 static void
-test_retrieval(const struct model *m, int gpu)
+test_retrieval(const struct model *m, int gpu, int sample)
 {
 	uint64_t n = decode_retrieving(m, "fier", 6, 1);
 
 	check(n == (gpu ? STEPS - 4 : 0), "%lu launches with fier", (unsigned long)n);
+	if (sample)
+		return;
 	/* 5 is the first that leaves out a row. */
 	n = decode_retrieving(m, "fier, whole at first", 18, 0);
 	check(n == (gpu ? STEPS - 5 : 0), "%lu launches with fier, whole at first",
@@ -264,12 +266,12 @@ test_retrieval(const struct model *m, int gpu)
  * capacity of fifteen; 9, after an eviction; 12, after tokens that ran otherwise. With an eviction
  * that keeps as many rows at each step, only 0; and 12, where memory has moved. */
 static void
-test(const struct model *m, int gpu)
+test(const struct model *m, int gpu, int sample)
 {
 	uint64_t n = decode(m, "rows that grow", STEPS, 0);
 
 	check(n == (gpu ? STEPS - 4 : 0), "%lu launches", (unsigned long)n);
-	test_retrieval(m, gpu);
+	test_retrieval(m, gpu, sample);
 	if (!gpu)
 		return;
 	check(decode(m, "mass", 3, WITH_MASS) == 0, "launched, with mass");
@@ -277,8 +279,10 @@ test(const struct model *m, int gpu)
 	check(decode(m, "evictions", 3, EVICTING) == 0, "launched, with evictions");
 	n = decode(m, "a budget", STEPS, EVICTING | STEADY);
 	check(n == STEPS - 2, "%lu launches with a budget", (unsigned long)n);
-	n = decode(m, "a budget and mass", STEPS, EVICTING | STEADY | WITH_MASS);
-	check(n == STEPS - 2, "%lu launches with a budget and mass", (unsigned long)n);
+	if (!sample) {
+		n = decode(m, "a budget and mass", STEPS, EVICTING | STEADY | WITH_MASS);
+		check(n == STEPS - 2, "%lu launches with a budget and mass", (unsigned long)n);
+	}
 	ops.graph_end = in_vain;
 	check(decode(m, "a capture that fails", 4, 0) == 0, "launched, though not captured");
 	retrieval = (struct retrieval_options){ .budget = 6, .dense = 1 };
@@ -291,16 +295,16 @@ test(const struct model *m, int gpu)
 int
 main(int argc, char **argv)
 {
-	const int gpu = &cuda_emulated != NULL;
+	const int gpu = &cuda_emulated != NULL, sample = argc > 1 && strcmp(argv[1], "-s") == 0;
+	const char *folder = argc > 1 + sample ? argv[1 + sample] : DEMO_MODEL;
 	struct model *m = NULL;
 	struct dev *dev;
 
 	ops = gpu ? gpu_ops : cpu_ops;
 	dev = ops.open(0, 2, err, sizeof err);
 	must(dev != NULL, "device");
-	must(model_load(argc > 1 ? argv[1] : DEMO_MODEL, &ops, dev, &m, err, sizeof err) == 0,
-	    "model");
-	test(m, gpu);
+	must(model_load(folder, &ops, dev, &m, err, sizeof err) == 0, "model");
+	test(m, gpu, sample);
 	model_free(m);
 	ops.close(dev);
 	return failures > 0;
