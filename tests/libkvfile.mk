@@ -1,6 +1,7 @@
 # Unit tests of libkvfile
 
-kvfile_tests = codec content copy damage dtype dump keyindex log output rows vectors
+kvfile_tests = codec content copy damage dtype dump keyindex log output rows rowtype \
+	vectors
 UNIT_TESTS += $(kvfile_tests:%=$(O)/tests/unit/kvfile_%) $(O)/tests/unit/kvfile_symbols
 
 $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests/unit/kvfile_%.o \
@@ -9,6 +10,8 @@ $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests
 
 $(patsubst %,$(O)/tests/unit/kvfile_%.o,dump keyindex vectors): \
     CPPFLAGS += -DVECTORS=$(call c_string,$(CURDIR)/formats/vectors)
+$(O)/tests/unit/kvfile_rowtype.o: \
+    CPPFLAGS += -DFIXTURES=$(call c_string,$(CURDIR)/tests/fixtures/rows)
 
 # Looks at the archives that were built; a sanitizer's own symbols are none of ours.
 $(O)/tests/unit/kvfile_symbols: tests/unit/kvfile_symbols.sh $(O)/libkvfile.a $(O)/libkvfile.so

@@ -1,0 +1,428 @@
+/* rowtype.c - quantised rows: ggml's block types, int8 and fp8 with a scale for each row
+ *
+ * Everything is computed in f32, each operation rounded by itself (-std=c11 contracts none), so
+ * that the bytes are ggml's on every processor. */
+#include "rowtype.h"
+
+#include <math.h>
+
+enum { BLOCK = 32 };                   /* channels of a block of ggml's */
+
+/* bytes: of one block, or what a row has besides a byte for each channel */
+static const struct {
+	const char *name;
+	uint32_t multiple, bytes;
+} types[] = {
+	[KV_ROW_F32] = { "f32", 1, 0 },
+	[KV_ROW_F16] = { "f16", 1, 0 },
+	[KV_ROW_BF16] = { "bf16", 1, 0 },
+	[KV_ROW_Q8_0] = { "q8_0", BLOCK, 2 + BLOCK },
+	[KV_ROW_Q4_0] = { "q4_0", BLOCK, 2 + BLOCK / 2 },
+	[KV_ROW_Q4_1] = { "q4_1", BLOCK, 4 + BLOCK / 2 },
+	[KV_ROW_Q5_0] = { "q5_0", BLOCK, 2 + 4 + BLOCK / 2 },
+	[KV_ROW_INT8] = { "int8", 1, 4 },
+	[KV_ROW_FP8] = { "fp8", 1, 4 },
+};
+#define NTYPES (sizeof types / sizeof types[0])
+
+const char *
+kv_row_type_name(enum kv_row_type type)
+{
+	return (size_t)type < NTYPES ? types[type].name : NULL;
+}
+
+enum kv_row_type
+kv_row_type_named(const char *name)
+{
+	size_t i;
+
+	for (i = 1; i < NTYPES; i++)
+		if (strcmp(name, types[i].name) == 0)
+			return (enum kv_row_type)i;
+	return (enum kv_row_type)0;
+}
+
+int
+kv_row_type_quantised(enum kv_row_type type)
+{
+	return (size_t)type < NTYPES && types[type].bytes > 0;
+}
+
+uint32_t
+kv_row_type_multiple(enum kv_row_type type)
+{
+	return (size_t)type < NTYPES ? types[type].multiple : 0;
+}
+
+size_t
+kv_row_bytes(enum kv_row_type type, size_t width)
+{
+	const uint32_t multiple = kv_row_type_multiple(type);
+
+	if (multiple == 0 || width % multiple != 0)
+		return 0;
+	if (!kv_row_type_quantised(type))
+		return width * kv_dtype_size((enum kv_dtype)type);
+	return multiple > 1 ? width / multiple * types[type].bytes : width + types[type].bytes;
+}
+
+/* ---- e4m3: 1 sign, 4 exponent, 3 fraction bits, no infinity; 0x7f and 0xff are NaN ---- */
+
+enum { E4M3_NAN = 0x7f };
+#define E4M3_MOST 448.0f
+
+/* x 2^exponent, exponent -126 to 127 */
+static float
+scaled(float x, int exponent)
+{
+	const uint32_t bits = (uint32_t)(exponent + 127) << 23;
+	float power;
+
+	memcpy(&power, &bits, sizeof power);
+	return x * power;
+}
+
+/* To the nearest integer, ties to even; |x| is below 2^22. */
+static float
+nearest_even(float x)
+{
+	const float units = 12582912;          /* 1.5 2^23: floats there are 1 apart */
+
+	return x + units - units;
+}
+
+/* To the nearest integer, ties away from 0 */
+static int
+nearest_away(float x)
+{
+	const int whole = (int)x;
+
+	return fabsf(x - (float)whole) < 0.5f ? whole : whole + (x < 0 ? -1 : 1);
+}
+
+static float
+e4m3_to_f32(unsigned code)
+{
+	const int exponent = (int)(code >> 3 & 15), fraction = (int)(code & 7);
+	const float x = exponent > 0 ? scaled((float)(8 + fraction), exponent - 10) :
+	    scaled((float)fraction, -9);
+
+	return code & 0x80 ? -x : x;
+}
+
+/* Nearest, ties to even; |x| is at most E4M3_MOST, or rounds to it. */
+static unsigned
+f32_to_e4m3(float x)
+{
+	const float a = fabsf(x);
+	int exponent, units;
+	uint32_t bits;
+	unsigned code;
+
+	memcpy(&bits, &a, sizeof bits);
+	exponent = (int)(bits >> 23) - 126;    /* a = f 2^exponent, f of 0.5 to 1 */
+	if (exponent < -5)                     /* below 2^-6: multiples of 2^-9 */
+		exponent = -5;
+	/* 8 to 16 of 2^(exponent - 4) */
+	units = (int)nearest_even(scaled(a, 4 - exponent));
+	code = (unsigned)((exponent + 5) * 8 + units);  /* 16 units: the next exponent's 8 */
+	if (code > E4M3_NAN - 1)
+		code = E4M3_NAN - 1;
+	return code | (signbit(x) ? 0x80 : 0);
+}
+
+/* ---- one block, or one row with a scale of its own ---- */
+
+static void
+put_half(unsigned char *to, float x)
+{
+	kv_from_f32(to, &x, KV_F16, 1);
+}
+
+static float
+get_half(const unsigned char *from)
+{
+	float x;
+
+	kv_to_f32(&x, from, KV_F16, 1);
+	return x;
+}
+
+/* 0 of 0, and of a scale so small that its inverse is not finite: ggml leaves open what it stores
+ * then. */
+static float
+inverse(float scale)
+{
+	const float inv = scale != 0 ? 1 / scale : 0;
+
+	return isfinite(inv) ? inv : 0;
+}
+
+/* The number of largest magnitude, the first of equals. Not finite when one of them is not. */
+static float
+largest(const float *x, size_t n)
+{
+	float most = 0;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		if (!isfinite(x[i]))
+			return x[i];
+		if (fabsf(x[i]) > fabsf(most))
+			most = x[i];
+	}
+	return most;
+}
+
+static unsigned
+at_most(unsigned code, unsigned most)
+{
+	return code < most ? code : most;
+}
+
+static float
+put_q8_0(unsigned char *to, const float *x)
+{
+	const float scale = fabsf(largest(x, BLOCK)) / 127, inv = inverse(scale);
+	int i;
+
+	put_half(to, scale);
+	for (i = 0; i < BLOCK && isfinite(scale); i++)
+		to[2 + i] = (unsigned char)nearest_away(x[i] * inv);
+	return get_half(to);
+}
+
+static float
+put_q4_0(unsigned char *to, const float *x)
+{
+	const float scale = largest(x, BLOCK) / -8, inv = inverse(scale);
+	int i;
+
+	put_half(to, scale);
+	for (i = 0; i < BLOCK / 2 && isfinite(scale); i++)
+		to[2 + i] = (unsigned char)(
+		    at_most((unsigned)(x[i] * inv + 8.5f), 15) |
+		    at_most((unsigned)(x[i + BLOCK / 2] * inv + 8.5f), 15) << 4);
+	return get_half(to);
+}
+
+static float
+put_q4_1(unsigned char *to, const float *x)
+{
+	float least = x[0], most = x[0], scale, inv;
+	int i;
+
+	if (!isfinite(largest(x, BLOCK)))
+		return NAN;
+	for (i = 1; i < BLOCK; i++) {
+		if (x[i] < least)
+			least = x[i];
+		if (x[i] > most)
+			most = x[i];
+	}
+	scale = (most - least) / 15;
+	inv = inverse(scale);
+	put_half(to, scale);
+	put_half(to + 2, least);
+	for (i = 0; i < BLOCK / 2 && isfinite(scale); i++)
+		to[4 + i] = (unsigned char)(
+		    at_most((unsigned)((x[i] - least) * inv + 0.5f), 15) |
+		    at_most((unsigned)((x[i + BLOCK / 2] - least) * inv + 0.5f), 15) << 4);
+	return get_half(to) + get_half(to + 2);
+}
+
+static float
+put_q5_0(unsigned char *to, const float *x)
+{
+	const float scale = largest(x, BLOCK) / -16, inv = inverse(scale);
+	unsigned low, high;
+	uint32_t fifth = 0;
+	int i;
+
+	put_half(to, scale);
+	for (i = 0; i < BLOCK / 2 && isfinite(scale); i++) {
+		low = at_most((unsigned)(x[i] * inv + 16.5f), 31);
+		high = at_most((unsigned)(x[i + BLOCK / 2] * inv + 16.5f), 31);
+		to[6 + i] = (unsigned char)((low & 15) | (high & 15) << 4);
+		fifth |= (uint32_t)(low >> 4) << i | (uint32_t)(high >> 4) << (i + BLOCK / 2);
+	}
+	for (i = 0; i < 4; i++)
+		to[2 + i] = (unsigned char)(fifth >> 8 * i);
+	return get_half(to);
+}
+
+/* The scale, f32, little-endian, before the codes */
+static void
+put_scale(unsigned char *to, float scale)
+{
+	uint32_t bits;
+	int i;
+
+	memcpy(&bits, &scale, sizeof bits);
+	for (i = 0; i < 4; i++)
+		to[i] = (unsigned char)(bits >> 8 * i);
+}
+
+static float
+get_scale(const unsigned char *from)
+{
+	const uint32_t bits = from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+	    (uint32_t)from[3] << 24;
+	float scale;
+
+	memcpy(&scale, &bits, sizeof scale);
+	return scale;
+}
+
+/* -127 to 127, also where the scale is so small that it has few bits */
+static int
+int8_code(float x, float scale)
+{
+	const float code = scale != 0 ? x / scale : 0;
+
+	return (int)nearest_even(code > 127 ? 127 : code < -127 ? -127 : code);
+}
+
+static float
+put_int8(unsigned char *to, const float *x, size_t width)
+{
+	const float scale = fabsf(largest(x, width)) / 127;
+	size_t i;
+
+	put_scale(to, scale);
+	for (i = 0; i < width && isfinite(scale); i++)
+		to[4 + i] = (unsigned char)int8_code(x[i], scale);
+	return scale;
+}
+
+static float
+put_fp8(unsigned char *to, const float *x, size_t width)
+{
+	const float scale = fabsf(largest(x, width)) / E4M3_MOST;
+	size_t i;
+
+	put_scale(to, scale);
+	for (i = 0; i < width && isfinite(scale); i++)
+		to[4 + i] = scale == 0 ? 0 : (unsigned char)f32_to_e4m3(x[i] / scale);
+	return scale;
+}
+
+/* Returns the scale as it is stored, with q4_1 plus the minimum: not finite where the type cannot
+ * store this block. */
+static float
+put_block(unsigned char *to, const float *x, enum kv_row_type type)
+{
+	switch (type) {
+	case KV_ROW_Q8_0:
+		return put_q8_0(to, x);
+	case KV_ROW_Q4_0:
+		return put_q4_0(to, x);
+	case KV_ROW_Q4_1:
+		return put_q4_1(to, x);
+	default:
+		return put_q5_0(to, x);
+	}
+}
+
+static void
+get_block(float *x, const unsigned char *from, enum kv_row_type type)
+{
+	const float scale = get_half(from), least = type == KV_ROW_Q4_1 ? get_half(from + 2) : 0;
+	const uint32_t fifth = from[2] | (uint32_t)from[3] << 8 | (uint32_t)from[4] << 16 |
+	    (uint32_t)from[5] << 24;
+	int i;
+
+	for (i = 0; i < BLOCK; i++) {
+		const int at = i % (BLOCK / 2), shift = i < BLOCK / 2 ? 0 : 4;
+
+		switch (type) {
+		case KV_ROW_Q8_0:
+			x[i] = (float)(signed char)from[2 + i] * scale;
+			break;
+		case KV_ROW_Q4_0:
+			x[i] = (float)((from[2 + at] >> shift & 15) - 8) * scale;
+			break;
+		case KV_ROW_Q4_1:
+			x[i] = (float)(from[4 + at] >> shift & 15) * scale + least;
+			break;
+		default:
+			x[i] = (float)((int)((from[6 + at] >> shift & 15) |
+			    (fifth >> i & 1) << 4) - 16) * scale;
+		}
+	}
+}
+
+void
+kv_rows_to_f32(float *dst, const void *rows, enum kv_row_type type, size_t width, size_t n)
+{
+	const size_t bytes = kv_row_bytes(type, width);
+	const unsigned char *from = rows;
+	size_t i, c;
+
+	if (!kv_row_type_quantised(type)) {
+		kv_to_f32(dst, rows, (enum kv_dtype)type, n * width);
+		return;
+	}
+	if (kv_row_type_multiple(type) == BLOCK) {
+		for (i = 0; bytes > 0 && i < n * (width / BLOCK); i++)
+			get_block(dst + i * BLOCK, from + i * types[type].bytes, type);
+		return;
+	}
+	for (i = 0; i < n; i++, from += bytes, dst += width) {
+		const float scale = get_scale(from);
+
+		for (c = 0; c < width; c++)
+			dst[c] = scale * (type == KV_ROW_INT8 ? (float)(signed char)from[4 + c] :
+			    e4m3_to_f32(from[4 + c]));
+	}
+}
+
+size_t
+kv_rows_from_f32(void *rows, const float *src, enum kv_row_type type, size_t width, size_t n)
+{
+	const size_t bytes = kv_row_bytes(type, width);
+	unsigned char *to = rows;
+	size_t i, b;
+
+	if (!kv_row_type_quantised(type)) {
+		kv_from_f32(rows, src, (enum kv_dtype)type, n * width);
+		return n;
+	}
+	if (kv_row_type_multiple(type) == BLOCK) {
+		for (b = 0; bytes > 0 && b < n * (width / BLOCK); b++)
+			if (!isfinite(put_block(to + b * types[type].bytes, src + b * BLOCK, type)))
+				return b * BLOCK / width;
+		return n;
+	}
+	for (i = 0; i < n; i++, to += bytes, src += width)
+		if (!isfinite(type == KV_ROW_INT8 ? put_int8(to, src, width) :
+		    put_fp8(to, src, width)))
+			return i;
+	return n;
+}
+
+size_t
+kv_rows_check(const void *rows, enum kv_row_type type, size_t width, size_t n)
+{
+	const size_t bytes = kv_row_bytes(type, width);
+	const unsigned char *from = rows;
+	size_t i, b, c;
+
+	if (!kv_row_type_quantised(type))
+		return n;
+	if (kv_row_type_multiple(type) == BLOCK) {
+		for (b = 0; bytes > 0 && b < n * (width / BLOCK); b++, from += types[type].bytes)
+			if (!isfinite(get_half(from)) ||
+			    (type == KV_ROW_Q4_1 && !isfinite(get_half(from + 2))))
+				return b * BLOCK / width;
+		return n;
+	}
+	for (i = 0; i < n; i++, from += bytes) {
+		if (!isfinite(get_scale(from)))
+			return i;
+		for (c = 0; type == KV_ROW_FP8 && c < width; c++)
+			if ((from[4 + c] & 0x7f) == E4M3_NAN)
+				return i;
+	}
+	return n;
+}

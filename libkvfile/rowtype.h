@@ -1,0 +1,78 @@
+/* rowtype.h - how a row of keys or values is stored: as elements of a dtype, or quantised
+ *
+ * Part of libkvfile; not installed, since no snapshot has such rows yet. C11 and C++. Each type is
+ * row-local: a row is quantised by itself, so rows can be moved, dropped and joined as bytes.
+ *
+ * Blocks of 32 channels, as ggml's reference functions make them (llama.cpp, ggml-quants.c): d is
+ * stored in f16, codes are computed with d in f32, x/d as x * (1 / d), each operation rounded by
+ * itself. Of 4-bit codes byte j has channel j in its low half and channel j + 16 in the high one.
+ *
+ *   q8_0  34 bytes: d, i8[32]. d = max |x| / 127; code: nearest to x/d, ties away from 0
+ *   q4_0  18 bytes: d, u8[16]. d = m / -8, m the x of largest magnitude, the first of equals;
+ *         code = min(15, trunc(x/d + 8.5)); x is about (code - 8) d
+ *   q4_1  20 bytes: d, least x in f16, u8[16]. d = (most - least) / 15;
+ *         code = min(15, trunc((x - least)/d + 0.5)); x is about code d + least
+ *   q5_0  22 bytes: d, u32 with the fifth bit of channel i as bit i, u8[16]. d = m / -16;
+ *         code = min(31, trunc(x/d + 16.5)); x is about (code - 16) d
+ *
+ * The whole row, scale s in f32, then a byte for each channel; ties to even:
+ *
+ *   int8  s = max |x| / 127; code: nearest to x / s
+ *   fp8   s = max |x| / 448; code: e4m3 (OCP 8-bit floating point, E4M3) nearest to x / s */
+#ifndef KVFILE_ROWTYPE_H
+#define KVFILE_ROWTYPE_H
+
+#include "dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* q8_0 to q5_0: ggml's block types, blocks of 32 channels with a scale in f16. int8, fp8 (e4m3): a
+ * scale in f32 for the whole row. */
+enum kv_row_type {
+	KV_ROW_F32 = KV_F32,
+	KV_ROW_F16 = KV_F16,
+	KV_ROW_BF16 = KV_BF16,
+	KV_ROW_Q8_0 = 4,
+	KV_ROW_Q4_0 = 5,
+	KV_ROW_Q4_1 = 6,
+	KV_ROW_Q5_0 = 7,
+	KV_ROW_INT8 = 8,
+	KV_ROW_FP8 = 9
+};
+
+/* Returns "f32", "q8_0", ...; NULL for an invalid type. */
+const char *kv_row_type_name(enum kv_row_type type);
+
+/* Returns the type with that name; 0 if there is none. */
+enum kv_row_type kv_row_type_named(const char *name);
+
+/* Returns 1 for the types that store codes and scales, 0 for element types. */
+int kv_row_type_quantised(enum kv_row_type type);
+
+/* Returns what the width of a row must be a multiple of: 32 or 1; 0 for an invalid type. */
+uint32_t kv_row_type_multiple(enum kv_row_type type);
+
+/* Returns the bytes of a row of `width` channels; 0 for an invalid type, and for a width that is no
+ * multiple. */
+size_t kv_row_bytes(enum kv_row_type type, size_t width);
+
+/* dst[n][width] f32 <- rows[n]. Exact, but for the one rounding of scale times code, and of the
+ * minimum that q4_1 adds. rows may be unaligned. */
+void kv_rows_to_f32(float *dst, const void *rows, enum kv_row_type type, size_t width, size_t n);
+
+/* rows[n] <- src[n][width] f32. Returns n, or the first row that the type cannot store, because a
+ * number in it is not finite or is so large that the scale would not be: dst is undefined from
+ * there on. The element types store every row. */
+size_t kv_rows_from_f32(void *rows, const float *src, enum kv_row_type type, size_t width,
+    size_t n);
+
+/* Returns n, or the first of rows[n] that no writer makes: with a scale that is not finite, or a
+ * code that is none. Rows of an element type are never at fault. */
+size_t kv_rows_check(const void *rows, enum kv_row_type type, size_t width, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
