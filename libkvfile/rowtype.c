@@ -4,26 +4,49 @@
  * that the bytes are ggml's on every processor. */
 #include "rowtype.h"
 
+#include "bytes.h"
+
 #include <math.h>
 
 enum { BLOCK = 32 };                   /* channels of a block of ggml's */
 
-/* bytes: of one block, or what a row has besides a byte for each channel */
+/* A row is blocks, one after another: a head of so many bytes, and codes of so many bits. */
 static const struct {
 	const char *name;
-	uint32_t multiple, bytes;
+	uint32_t channels;             /* of a block; 0: the whole row is one */
+	uint32_t head, bits;
 } types[] = {
-	[KV_ROW_F32] = { "f32", 1, 0 },
-	[KV_ROW_F16] = { "f16", 1, 0 },
-	[KV_ROW_BF16] = { "bf16", 1, 0 },
-	[KV_ROW_Q8_0] = { "q8_0", BLOCK, 2 + BLOCK },
-	[KV_ROW_Q4_0] = { "q4_0", BLOCK, 2 + BLOCK / 2 },
-	[KV_ROW_Q4_1] = { "q4_1", BLOCK, 4 + BLOCK / 2 },
-	[KV_ROW_Q5_0] = { "q5_0", BLOCK, 2 + 4 + BLOCK / 2 },
-	[KV_ROW_INT8] = { "int8", 1, 4 },
-	[KV_ROW_FP8] = { "fp8", 1, 4 },
+	[KV_ROW_F32] = { "f32", 0, 0, 32 },
+	[KV_ROW_F16] = { "f16", 0, 0, 16 },
+	[KV_ROW_BF16] = { "bf16", 0, 0, 16 },
+	[KV_ROW_Q8_0] = { "q8_0", BLOCK, 2, 8 },
+	[KV_ROW_Q4_0] = { "q4_0", BLOCK, 2, 4 },
+	[KV_ROW_Q4_1] = { "q4_1", BLOCK, 4, 4 },
+	[KV_ROW_Q5_0] = { "q5_0", BLOCK, 6, 4 },
+	[KV_ROW_INT8] = { "int8", 0, 4, 8 },
+	[KV_ROW_FP8] = { "fp8", 0, 4, 8 },
 };
 #define NTYPES (sizeof types / sizeof types[0])
+
+/* The blocks of rows of a width, or of no row where the type has none of this width */
+struct blocks {
+	size_t channels, bytes;        /* of one */
+	size_t in_row;
+};
+
+static struct blocks
+blocks_of(enum kv_row_type type, size_t width)
+{
+	const uint32_t multiple = kv_row_type_multiple(type);
+	struct blocks b = { 0 };
+
+	if (multiple == 0 || width % multiple != 0)
+		return b;
+	b.channels = types[type].channels > 0 ? types[type].channels : width;
+	b.bytes = types[type].head + b.channels * types[type].bits / 8;
+	b.in_row = types[type].channels > 0 ? width / b.channels : 1;
+	return b;
+}
 
 const char *
 kv_row_type_name(enum kv_row_type type)
@@ -45,25 +68,23 @@ kv_row_type_named(const char *name)
 int
 kv_row_type_quantised(enum kv_row_type type)
 {
-	return (size_t)type < NTYPES && types[type].bytes > 0;
+	return (size_t)type < NTYPES && types[type].head > 0;
 }
 
 uint32_t
 kv_row_type_multiple(enum kv_row_type type)
 {
-	return (size_t)type < NTYPES ? types[type].multiple : 0;
+	if (kv_row_type_name(type) == NULL)
+		return 0;
+	return types[type].channels > 0 ? types[type].channels : 1;
 }
 
 size_t
 kv_row_bytes(enum kv_row_type type, size_t width)
 {
-	const uint32_t multiple = kv_row_type_multiple(type);
+	const struct blocks b = blocks_of(type, width);
 
-	if (multiple == 0 || width % multiple != 0)
-		return 0;
-	if (!kv_row_type_quantised(type))
-		return width * kv_dtype_size((enum kv_dtype)type);
-	return multiple > 1 ? width / multiple * types[type].bytes : width + types[type].bytes;
+	return b.in_row * b.bytes;
 }
 
 /* ---- e4m3: 1 sign, 4 exponent, 3 fraction bits, no infinity; 0x7f and 0xff are NaN ---- */
@@ -246,28 +267,24 @@ put_q5_0(unsigned char *to, const float *x)
 		to[6 + i] = (unsigned char)((low & 15) | (high & 15) << 4);
 		fifth |= (uint32_t)(low >> 4) << i | (uint32_t)(high >> 4) << (i + BLOCK / 2);
 	}
-	for (i = 0; i < 4; i++)
-		to[2 + i] = (unsigned char)(fifth >> 8 * i);
+	put32(to + 2, fifth);
 	return get_half(to);
 }
 
-/* The scale, f32, little-endian, before the codes */
+/* The scale, in f32, before the codes */
 static void
 put_scale(unsigned char *to, float scale)
 {
 	uint32_t bits;
-	int i;
 
 	memcpy(&bits, &scale, sizeof bits);
-	for (i = 0; i < 4; i++)
-		to[i] = (unsigned char)(bits >> 8 * i);
+	put32(to, bits);
 }
 
 static float
 get_scale(const unsigned char *from)
 {
-	const uint32_t bits = from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
-	    (uint32_t)from[3] << 24;
+	const uint32_t bits = get32(from);
 	float scale;
 
 	memcpy(&scale, &bits, sizeof scale);
@@ -310,7 +327,7 @@ put_fp8(unsigned char *to, const float *x, size_t width)
 /* Returns the scale as it is stored, with q4_1 plus the minimum: not finite where the type cannot
  * store this block. */
 static float
-put_block(unsigned char *to, const float *x, enum kv_row_type type)
+put_block(unsigned char *to, const float *x, enum kv_row_type type, size_t channels)
 {
 	switch (type) {
 	case KV_ROW_Q8_0:
@@ -319,110 +336,109 @@ put_block(unsigned char *to, const float *x, enum kv_row_type type)
 		return put_q4_0(to, x);
 	case KV_ROW_Q4_1:
 		return put_q4_1(to, x);
-	default:
+	case KV_ROW_Q5_0:
 		return put_q5_0(to, x);
+	case KV_ROW_INT8:
+		return put_int8(to, x, channels);
+	default:
+		return put_fp8(to, x, channels);
 	}
 }
 
-static void
-get_block(float *x, const unsigned char *from, enum kv_row_type type)
+static float
+block_scale(const unsigned char *from, enum kv_row_type type)
 {
-	const float scale = get_half(from), least = type == KV_ROW_Q4_1 ? get_half(from + 2) : 0;
-	const uint32_t fifth = from[2] | (uint32_t)from[3] << 8 | (uint32_t)from[4] << 16 |
-	    (uint32_t)from[5] << 24;
-	int i;
+	return types[type].channels > 0 ? get_half(from) : get_scale(from);
+}
 
-	for (i = 0; i < BLOCK; i++) {
-		const int at = i % (BLOCK / 2), shift = i < BLOCK / 2 ? 0 : 4;
+static float
+block_least(const unsigned char *from, enum kv_row_type type)
+{
+	return type == KV_ROW_Q4_1 ? get_half(from + 2) : 0;
+}
+
+static void
+get_block(float *x, const unsigned char *from, enum kv_row_type type, size_t channels)
+{
+	const float scale = block_scale(from, type), least = block_least(from, type);
+	const uint32_t fifth = type == KV_ROW_Q5_0 ? get32(from + 2) : 0;
+	const unsigned char *code = from + types[type].head;
+	size_t i;
+
+	for (i = 0; i < channels; i++) {
+		const unsigned four = code[i % (BLOCK / 2)] >> (i < BLOCK / 2 ? 0 : 4) & 15;
 
 		switch (type) {
-		case KV_ROW_Q8_0:
-			x[i] = (float)(signed char)from[2 + i] * scale;
-			break;
 		case KV_ROW_Q4_0:
-			x[i] = (float)((from[2 + at] >> shift & 15) - 8) * scale;
+			x[i] = (float)((int)four - 8) * scale;
 			break;
 		case KV_ROW_Q4_1:
-			x[i] = (float)(from[4 + at] >> shift & 15) * scale + least;
+			x[i] = (float)four * scale + least;
+			break;
+		case KV_ROW_Q5_0:
+			x[i] = (float)((int)(four | (fifth >> i & 1) << 4) - 16) * scale;
+			break;
+		case KV_ROW_FP8:
+			x[i] = e4m3_to_f32(code[i]) * scale;
 			break;
 		default:
-			x[i] = (float)((int)((from[6 + at] >> shift & 15) |
-			    (fifth >> i & 1) << 4) - 16) * scale;
+			x[i] = (float)(signed char)code[i] * scale;
 		}
 	}
+}
+
+/* Would a writer have made it? */
+static int
+is_block(const unsigned char *from, enum kv_row_type type, size_t channels)
+{
+	size_t i;
+
+	for (i = 0; type == KV_ROW_FP8 && i < channels; i++)
+		if ((from[types[type].head + i] & 0x7f) == E4M3_NAN)
+			return 0;
+	return isfinite(block_scale(from, type)) && isfinite(block_least(from, type));
 }
 
 void
 kv_rows_to_f32(float *dst, const void *rows, enum kv_row_type type, size_t width, size_t n)
 {
-	const size_t bytes = kv_row_bytes(type, width);
-	const unsigned char *from = rows;
-	size_t i, c;
+	const struct blocks b = blocks_of(type, width);
+	size_t i;
 
 	if (!kv_row_type_quantised(type)) {
 		kv_to_f32(dst, rows, (enum kv_dtype)type, n * width);
 		return;
 	}
-	if (kv_row_type_multiple(type) == BLOCK) {
-		for (i = 0; bytes > 0 && i < n * (width / BLOCK); i++)
-			get_block(dst + i * BLOCK, from + i * types[type].bytes, type);
-		return;
-	}
-	for (i = 0; i < n; i++, from += bytes, dst += width) {
-		const float scale = get_scale(from);
-
-		for (c = 0; c < width; c++)
-			dst[c] = scale * (type == KV_ROW_INT8 ? (float)(signed char)from[4 + c] :
-			    e4m3_to_f32(from[4 + c]));
-	}
+	for (i = 0; i < n * b.in_row; i++)
+		get_block(dst + i * b.channels, (const unsigned char *)rows + i * b.bytes, type,
+		    b.channels);
 }
 
 size_t
 kv_rows_from_f32(void *rows, const float *src, enum kv_row_type type, size_t width, size_t n)
 {
-	const size_t bytes = kv_row_bytes(type, width);
-	unsigned char *to = rows;
-	size_t i, b;
+	const struct blocks b = blocks_of(type, width);
+	size_t i;
 
 	if (!kv_row_type_quantised(type)) {
 		kv_from_f32(rows, src, (enum kv_dtype)type, n * width);
 		return n;
 	}
-	if (kv_row_type_multiple(type) == BLOCK) {
-		for (b = 0; bytes > 0 && b < n * (width / BLOCK); b++)
-			if (!isfinite(put_block(to + b * types[type].bytes, src + b * BLOCK, type)))
-				return b * BLOCK / width;
-		return n;
-	}
-	for (i = 0; i < n; i++, to += bytes, src += width)
-		if (!isfinite(type == KV_ROW_INT8 ? put_int8(to, src, width) :
-		    put_fp8(to, src, width)))
-			return i;
+	for (i = 0; i < n * b.in_row; i++)
+		if (!isfinite(put_block((unsigned char *)rows + i * b.bytes, src + i * b.channels,
+		    type, b.channels)))
+			return i / b.in_row;
 	return n;
 }
 
 size_t
 kv_rows_check(const void *rows, enum kv_row_type type, size_t width, size_t n)
 {
-	const size_t bytes = kv_row_bytes(type, width);
-	const unsigned char *from = rows;
-	size_t i, b, c;
+	const struct blocks b = blocks_of(type, width);
+	size_t i;
 
-	if (!kv_row_type_quantised(type))
-		return n;
-	if (kv_row_type_multiple(type) == BLOCK) {
-		for (b = 0; bytes > 0 && b < n * (width / BLOCK); b++, from += types[type].bytes)
-			if (!isfinite(get_half(from)) ||
-			    (type == KV_ROW_Q4_1 && !isfinite(get_half(from + 2))))
-				return b * BLOCK / width;
-		return n;
-	}
-	for (i = 0; i < n; i++, from += bytes) {
-		if (!isfinite(get_scale(from)))
-			return i;
-		for (c = 0; type == KV_ROW_FP8 && c < width; c++)
-			if ((from[4 + c] & 0x7f) == E4M3_NAN)
-				return i;
-	}
+	for (i = 0; kv_row_type_quantised(type) && i < n * b.in_row; i++)
+		if (!is_block((const unsigned char *)rows + i * b.bytes, type, b.channels))
+			return i / b.in_row;
 	return n;
 }

@@ -63,13 +63,13 @@ size_t kv_row_bytes(enum kv_row_type type, size_t width);
 void kv_rows_to_f32(float *dst, const void *rows, enum kv_row_type type, size_t width, size_t n);
 
 /* rows[n] <- src[n][width] f32. Returns n, or the first row that the type cannot store, because a
- * number in it is not finite or is so large that the scale would not be: dst is undefined from
+ * number in it is not finite or is so large that the scale would not be: rows are undefined from
  * there on. The element types store every row. */
 size_t kv_rows_from_f32(void *rows, const float *src, enum kv_row_type type, size_t width,
     size_t n);
 
-/* Returns n, or the first of rows[n] that no writer makes: with a scale that is not finite, or a
- * code that is none. Rows of an element type are never at fault. */
+/* Returns n, or the first of rows[n] that no writer makes: it has a scale or a minimum that is not
+ * finite, or the code of a NaN. An element type has no such row. */
 size_t kv_rows_check(const void *rows, enum kv_row_type type, size_t width, size_t n);
 
 #ifdef __cplusplus

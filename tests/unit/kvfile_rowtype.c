@@ -1,5 +1,5 @@
-/* kvfile_rowtype.c - quantised rows: ggml's bytes to the bit, e4m3 code by code, int8 and fp8 by
- * their formulas, and what is refused
+/* kvfile_rowtype.c - quantised rows: ggml's bytes to the bit, e4m3 code by code, int8 by its formula,
+ * and rows that cannot be stored
  *
  * tests/fixtures/rows is what tests/oracle/ggml_rows.py has recorded. */
 #include <math.h>
@@ -142,7 +142,7 @@ check_names(void)
 
 /* A number that is not finite, or too large for the scale, in the last row of three */
 static void
-check_refused(enum kv_row_type type, float least_large)
+check_refused(enum kv_row_type type, float large)
 {
 	static const float bad[] = { NAN, INFINITY, -INFINITY };
 	const char *name = kv_row_type_name(type);
@@ -155,9 +155,8 @@ check_refused(enum kv_row_type type, float least_large)
 		check(kv_rows_from_f32(rows, x, type, 64, 3) == 2, "%s: row 2 has %g", name,
 		    bad[i]);
 	}
-	x[2 * 64 + 40] = least_large;
-	check(kv_rows_from_f32(rows, x, type, 64, 3) == 2,
-	    "%s: row 2 has %g", name, least_large);
+	x[2 * 64 + 40] = large;
+	check(kv_rows_from_f32(rows, x, type, 64, 3) == 2, "%s: row 2 has %g", name, large);
 	x[2 * 64 + 40] = 1e-38f;               /* a scale whose inverse is infinite */
 	check(kv_rows_from_f32(rows, x, type, 64, 3) == 3 &&
 	    kv_rows_check(rows, type, 64, 3) == 3, "%s: 1e-38", name);
