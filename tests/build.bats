@@ -117,11 +117,11 @@ architectures() {
 
 @test "with_progress.sh: a line for each quarter, and the status of the command" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
-	run sh "$ROOT/tests/with_progress.sh" log steps '^step' 2 sh -c 'for i in 1 2; do echo step $i; echo else; sleep 1.1; done'
+	run sh "$ROOT/tests/with_progress.sh" log steps '^step' 4 sh -c 'for i in 1 2 3 4; do echo step $i; echo else; sleep 1.1; done'
 	assert_success
-	assert_line 'steps: 1 of 2'
+	assert_line --regexp '^steps: [123] of 4$'
 	assert_line --regexp '^steps: done, [0-9]+ s$'
-	assert_equal "$(grep -c step log)" 2
+	assert_equal "$(grep -c step log)" 4
 	run --separate-stderr sh "$ROOT/tests/with_progress.sh" log steps '^step' 4 sh -c 'echo step 1; echo no room >&2; exit 7'
 	assert_failure 7
 	assert_output 'steps: failed after 1 of 4'

@@ -116,7 +116,7 @@ everything() {
 
 @test "a layer that is scored while the next one runs is the one that a pipe makes, in any order of threads and blocks" {
 	for method in "snapkv window=8" "tova" "h2o reduce=max" meanmass "keydiff" "recent sink=2"; do
-		in_sample || continue
+		in_sample 4 || continue
 		# shellcheck disable=SC2046,SC2086 # words
 		kv-score --device cuda --method ${method%% *} $(options "${method#"${method%% *}"}") "$cuda" | kv-evict --rate 0.3 --keep-queries -o pipe.kv
 		kv-prefill -m "$DEMO" --device cuda --observe 16 --mass --score "$method" --evict rate=0.3 -o 0.kv "$doc"
@@ -126,7 +126,7 @@ everything() {
 	done
 	assert_equal "$(see 0.kv '[(e.kind, e.l0) for e in s.events]')" "(1, 0) (1, 1) (3, 0) (1, 2) (3, 1) (1, 3) (3, 2) (3, 3)"
 	for select in 'tsp layer=1' 'gemfilter layer=0 rate=0.5' 'pyramidinfer min=9'; do
-		in_sample || continue
+		in_sample 4 || continue
 		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass --select "$select" "$doc" | kv-score --device cuda --method snapkv |
 		    kv-evict --rate 0.6 --keep-queries -o pipe.kv
 		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass --select "$select" --score snapkv --evict rate=0.6 -o 1.kv "$doc"
@@ -143,7 +143,7 @@ everything() {
 	local method evict n=0
 	printf '1 0\n0 1\n0 0\n1 1\n' >mask
 	while IFS=: read -r method evict; do
-		in_sample || continue
+		in_sample 4 || continue
 		# shellcheck disable=SC2046,SC2086 # words
 		kv-score --device cuda --method ${method%% *} $(options "${method#"${method%% *}"}") "$cuda" |
 		    kv-evict -q $(options "$evict") --keep-queries -o pipe.kv
@@ -164,7 +164,7 @@ everything() {
 	END
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 60 --policy ada --keep-queries -o ragged.kv
 	for method in h2o tova keydiff; do
-		in_sample || continue
+		in_sample 4 || continue
 		cp ragged.kv step.kv
 		for n in 0 1 2; do
 			kv-score --device cuda --method $method step.kv | kv-evict --budget 30 --keep-queries -o loop.kv
@@ -209,7 +209,7 @@ down() {
 	head -c 100 "$doc" | kv-prefill -m f32 --device cuda | kv-observe -m f32 --device cuda --lookahead wide -o cuda.seen
 	errors_below 2e-6 "$PYTHON" "$ORACLE/learned_rows.py" f32 wide cuda.seen
 	for select in "" "'tsp layer=1'" "'gemfilter layer=0 rate=0.5'" "'pyramidinfer min=9'"; do
-		in_sample || continue
+		in_sample 4 || continue
 		eval "more=(${select:+--select $select})"
 		# shellcheck disable=SC2154 # eval sets it
 		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass "${more[@]}" -o full.kv "$doc"
@@ -439,7 +439,7 @@ did() {
 	mkdir captured plain
 	# no step is launched from a captured graph while KV heads have less than the budget and others more
 	while read -r times words options; do
-		in_sample || continue
+		in_sample 4 || continue
 		# shellcheck disable=SC2086 # words
 		KV_REPORT=captured.report run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve "fier ${words/,/ }" --ignore-eos -o captured $options
 		assert_success
@@ -471,7 +471,7 @@ did() {
 r = random.Random(3)
 print(*[r.randrange(8, 1500) for _ in range(40)])' >ids
 	for name in qwen2 qwen3-yarn phi3-partial smollm3-biases granite olmo2 mistral-window gemma2 gemma3; do
-		in_sample || continue
+		in_sample 4 || continue
 		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name m "$DEMO/tokenizer.json"
 		for device in cpu cuda; do
 			kv-prefill -m m --device $device --ids --dtype f32 --observe 8 --mass -o $device.kv ids
@@ -509,7 +509,7 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	kv-prefill -m "$DEMO" --device cuda --observe 16 --mass <(head -n 1 "$doc") | kv-quantize1b -g 16 -o short.kv
 	mkdir one all
 	while read -r options; do
-		in_sample || continue
+		in_sample 4 || continue
 		eval "more=($options)"
 		for f in all less short; do
 			kv-decode -q -m "$DEMO" --device cuda -n 8 "${more[@]}" -o one/$f.kv $f.kv | as_line "${more[@]}"
@@ -536,7 +536,7 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	mkdir captured plain
 	# three until one says a period; with a budget all of them are in the same state at once
 	while read -r times options; do
-		in_sample || continue
+		in_sample 4 || continue
 		# shellcheck disable=SC2086 # words
 		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda $options -o captured "$cuda" short.kv ragged.kv
 		assert_success

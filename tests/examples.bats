@@ -255,7 +255,7 @@ graded_methods() {
 	chmod +x bin/kv-prefill
 	PATH=$PWD/bin:$PATH
 	local documents=1 methods="full snapkv laq kvzip oracle speckv keydiff tova fastkv h2o fier snapkv-fused chunked-naive"
-	[ -z "${ALL:-}" ] || documents=2
+	! all_cases || documents=2
 	run -0 sh "$ROOT/examples/compare.sh" -n $documents -t 300 -r "0.1 0.3" -M "$methods" -T apart.tsv
 	rm prefills
 	run -0 sh "$ROOT/examples/compare.sh" -c -n $documents -t 300 -r "0.1 0.3" -M "$methods" -T shared.tsv

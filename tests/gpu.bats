@@ -10,9 +10,9 @@ setup() {
 	export NO_BUILD=1
 }
 
-# stages STAGE ...: on the emulator, into the folder out. The script leaves a sleep behind; bats would wait for it, if it had its output.
+# stages STAGE ...: on the emulator, into the folder out
 stages() {
-	run sh "$ROOT/tests/gpu/run.sh" -e -b "$O" -o out "$@" 3>&-
+	run sh "$ROOT/tests/gpu/run.sh" -e -b "$O" -o out "$@"
 }
 
 # instead_of PROGRAM: a build folder, broken, where the emulated program is the script on standard input

@@ -27,22 +27,28 @@ unset KV_ALLOW_CONFIG KV_ALLOW_TENSOR KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
 export KV_FINGERPRINTS=off
 # What tests compare with is computed with activations in f32, and is the same on every processor.
 export KV_PRODUCTS=f32
-# oneDNN compiles its products anew in each process: 25 ms, with AVX2 15.
-[ -n "${ALL:-}" ] || export DNNL_MAX_CPU_ISA=AVX2
 
 # Once for all files where tests/run_files.sh runs them
 [ -n "${PYTHON:-}" ] || PYTHON=$(sh "$ROOT/tests/python.sh")
 export PYTHON
 
-# in_sample [N]: does this case, one of many of its kind, run? `make test ALL=cases` runs all, a
-# usual run the first that a test asks for and every Nth behind it, 4 unless given.
-in_sample() {
-	local number=$((sampled++))
-	[ -n "${ALL:-}" ] || [ $((number % ${1:-4})) -eq 0 ]
+# all_cases: does every case run, not a sample (make test ALL=cases, ALL=1)?
+all_cases() {
+	[ -n "${ALL:-}" ]
 }
-sampled=0
 
-# sampled COMMAND ...: runs it where it is in the sample
+# oneDNN compiles its products anew in each process: 25 ms, with AVX2 15.
+all_cases || export DNNL_MAX_CPU_ISA=AVX2
+
+# in_sample N: does this case, one of many of its kind, run? In a sample the first that a test asks
+# for does, and every Nth behind it.
+in_sample() {
+	local number=$((cases_asked++))
+	all_cases || [ $((number % $1)) -eq 0 ]
+}
+cases_asked=0
+
+# sampled COMMAND ...: runs it, or leaves it out, as one of four
 sampled() {
 	! in_sample 4 || "$@"
 }

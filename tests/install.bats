@@ -56,7 +56,7 @@ staged() {
 	unset PKG_CONFIG_SYSROOT_DIR
 	local prefix
 	for prefix in '/opt/k v' '/opt/a&b|c;d' '/opt/back\slash\1' "/opt/it's" '/opt/100% #1, ~/x' '/opt/\&' '/opt/ü*?[x]<y>'; do
-		in_sample || continue
+		in_sample 4 || continue
 		staged "$prefix" || return
 		export PKG_CONFIG_PATH=$PWD/stage$prefix/lib/pkgconfig
 		eval "set -- $(pkg-config --cflags --libs kvfile)"

@@ -90,13 +90,13 @@ refused() {
 	((${#passed[@]} > 0 && ${#failed[@]} > 0))
 	kv-check "${passed[@]}"
 	for f in "${passed[@]}"; do
-		in_sample || continue
+		in_sample 4 || continue
 		kv-check - <"$f"
 	done
 	for f in "${failed[@]}"; do
 		{ read -r code; read -r word; } <"${f%.kv}.why"
 		refused "$code" "$word" "$f"
-		in_sample || continue
+		in_sample 4 || continue
 		refused "$code" "$word" - <"$f"
 	done
 }

@@ -86,7 +86,7 @@ answers() {
 	for m in mha gqa mqa; do
 		kv-prefill -m $m -o x.kv doc.txt
 		for chunk in 2000 100 31 5; do
-			in_sample || continue
+			in_sample 4 || continue
 			kv-observe -m $m --repeat-context --chunk $chunk --instruction 'Once more: ' -o out.kv x.kv
 			agrees 5e-6 repeat $m out.kv ask.ids $chunk 4
 		done

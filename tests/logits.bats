@@ -79,7 +79,7 @@ assert far(a[:-1], f) < 1e-4, far(a[:-1], f)'
 	for m in demo gemma2 window; do
 		kv-prefill -m $m --ids --dtype f32 --logits whole.npy -o x.kv text
 		for how in "-c 7" "-c 1" "--score recent --evict rate=0.1" "--mass --score h2o --evict rate=0.3"; do
-			in_sample || continue
+			in_sample 4 || continue
 			# shellcheck disable=SC2086 # words
 			kv-prefill -m $m --ids --dtype f32 $how --logits part.npy -o x.kv text
 			same part.npy whole.npy || fail "$m $how"
@@ -144,7 +144,7 @@ assert len(a) == len(b) == 100 and far(np.concatenate([a, b]), w) < 1e-5'
 	kv-prefill -m words --ids --dtype f32 --logits x.npy -o x.kv 100.ids
 	numpy 'assert np.load("x.npy").shape == (100, 200000)'
 	for n in 1 41 42 43 84 85 99; do
-		in_sample || continue
+		in_sample 4 || continue
 		head -n $n 100.ids | kv-prefill -m words --ids --dtype f32 --logits part.npy -o part.kv -
 		numpy 'a, b = np.load("x.npy")[:int(sys.argv[1])], np.load("part.npy"); assert far(a, b) < 1e-5' $n
 		last part.npy part.kv

@@ -62,7 +62,7 @@ agrees() {
 	# LoRA does something in each linear
 	kv-observe -m gqa --lookahead a-gqa -o out.kv x.kv
 	for linear in q k v o gate up down; do
-		in_sample || continue
+		in_sample 4 || continue
 		adapter one gqa --modules $linear"_proj"
 		run ! agrees gqa one out.kv
 	done
@@ -165,13 +165,16 @@ loop() {
 }
 
 @test "chunk by chunk, learned tokens behind each chunk, the snapshot is that of a loop over the programs" {
-	local chunk
-	for chunk in 100 3; do          # 3 are fewer than there are learned tokens
-		in_sample || continue
-		loop $chunk --budget 60
-		kv-prefill -m half --ids -c $chunk --score lookahead=a-half --evict budget=60 -o fused.kv 700.ids
+	local chunk budget           # 3 rows are fewer than the learned tokens
+	while read -r chunk budget; do
+		in_sample 4 || continue
+		loop $chunk --budget $budget
+		kv-prefill -m half --ids -c $chunk --score lookahead=a-half --evict budget=$budget -o fused.kv 700.ids
 		same fused.kv loop.kv
-	done
+	done <<-'END'
+		100 60
+		3 40
+	END
 }
 
 @test "queries of the prompt are saved beside, and any number of threads gives the same bytes" {

@@ -36,7 +36,7 @@ flat() {
 	mksnapshot -L 1 -H 4 -G 2 -E 64 -N 16 --observe 8 -o "$BATS_FILE_TMPDIR/1.kv"
 	base=$(layers=1 peak kv-score --method snapkv)
 	for method in $(kv-score --list | awk '{ print $1 }'); do
-		in_sample || continue
+		in_sample 4 || continue
 		flat kv-score --method "$method"
 	done
 	flat kv-quantize1b

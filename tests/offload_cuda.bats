@@ -109,7 +109,7 @@ compare() {
 		done | paste -s -d ' ' | awk '{ print $1 - $4, ($2 - $5) / 16, ($3 - $6) / 16 }'
 	}
 	for method in "quest" "cluster" "specontext head=four.head"; do
-		in_sample || continue
+		in_sample 4 || continue
 		read -ra near <<<"$(steps "$method")"
 		read -ra far <<<"$(steps "$method" --offload)"
 		# two kernels in each of four layers
@@ -120,7 +120,7 @@ compare() {
 @test "what goes on behind rows in host memory is a snapshot: the bytes are those of a run on the GPU" {
 	local method
 	for method in fier quest-eval cluster shadow "specontext head=four.head"; do
-		in_sample || continue
+		in_sample 4 || continue
 		for offload in "" --offload; do
 			# shellcheck disable=SC2086
 			kv-decode -v -m four --device cuda --retrieve "$method budget=20" --ids --ignore-eos -n 12 -o "out$offload.kv" $offload four.kv >"out$offload.ids" 2>"err$offload"
@@ -147,21 +147,21 @@ compare() {
 	"${read[@]}" -o want.kv four.kv >want.ids
 	# 1728 bytes for each of 120 to 178 tokens where no layer is in host memory
 	for more in 260000 200000; do
-		in_sample || continue
+		in_sample 4 || continue
 		"${read[@]}" --device-memory $((fixed + more)) -o got.kv four.kv 2>err | cmp - want.ids
 		cmp got.kv want.kv
 		sed -n 's/.*layers \([0-9]*\) to 3 are in host memory$/\1/p' err >>"$BATS_TEST_TMPDIR/first"
 	done
 	assert_equal "$(tr '\n' ' ' <"$BATS_TEST_TMPDIR/first")" "2 ${ALL:+0 }"
 	# from a pipe
-	if [ -n "${ALL:-}" ]; then
+	if all_cases; then
 		"${read[@]}" --device-memory $((fixed + 260000)) -o got.kv - < <(cat four.kv) | cmp - want.ids
 		cmp got.kv want.kv
 	fi
 	# where a layer finds no host memory on the way, the file has it, if it is one
 	KV_EMULATED_FAILURE=cudaMallocHost:4 "${read[@]}" --device-memory $((fixed + 260000)) four.kv 2>err | cmp - want.ids
 	grep -q 'layers 2 to 3 are in host memory, and some in the file$' err
-	[ -n "${ALL:-}" ] || return 0
+	all_cases || return 0
 	KV_EMULATED_FAILURE=cudaMallocHost:4 run -1 --separate-stderr "${read[@]}" --device-memory $((fixed + 260000)) - < <(cat four.kv)
 	assert_regex "$stderr" 'no memory for the rows of a step'
 }
@@ -193,7 +193,7 @@ compare() {
 		kv-decode -v -m four --device cuda --retrieve "fier $1" --ids --ignore-eos -n 24 "${@:2}" 2>err
 	}
 	for f in "four.kv whole.kv" four.kv ragged.kv; do
-		in_sample || continue
+		in_sample 4 || continue
 		# shellcheck disable=SC2086 # several
 		read_on 'budget=25 dense=1' --offload $f >launched.ids
 		[ "$(sed -n 's/^kv-decode: \([0-9]*\) steps launched.*/\1/p' err)" -gt 18 ]
@@ -205,7 +205,7 @@ compare() {
 	read_on 'budget=25 dense=1' -o near.kv four.kv | cmp - launched.ids
 	cmp launched.kv near.kv
 	# what is read whole grows, and is brought: no launch of it holds
-	[ -n "${ALL:-}" ] || return 0
+	all_cases || return 0
 	read_on 'budget=1000 dense=1' --offload -o launched.kv four.kv >launched.ids
 	! grep -q 'steps launched' err || return
 	read_on 'budget=1000 dense=1' -o near.kv four.kv | cmp - launched.ids

@@ -42,7 +42,7 @@ survives() {
 	rm -rf out.kv want.kv
 	COUNT_TO=$PWD/count LD_PRELOAD=$PWD/failing_malloc.so "$@" >want
 	[ ! -e out.kv ] || mv out.kv want.kv
-	[ -z "${ALL:-}" ] || about=100
+	! all_cases || about=100
 	step=$(($(cat count) / about + 1))
 	[ "${EVERY:-0}" = 0 ] || step=1
 	alike want

@@ -58,7 +58,7 @@ sorted_calls() {
 	printf 'random.recent=7\nstop=a\\nb\nheads=mask\nadapter=mask\nretriever=mask\n' >conf
 	printf '1 0 0\n0.5 0 0\n' >mask
 	for method in $(methods); do
-		in_sample || continue
+		in_sample 4 || continue
 		while read -r shell; do
 			sorted_calls "$shell" "$method" -m other -C conf -r 20% >"now"
 			[ "$(wc -l <line)" -eq 1 ] || fail "$shell: $method: $(cat line)"
@@ -109,7 +109,7 @@ sorted_calls() {
 	# shellcheck disable=SC2016 # what a shell that computes with it would run
 	command='a[$(touch ran >&2; echo 0)]'
 	for method in $(methods); do
-		in_sample || continue
+		in_sample 4 || continue
 		for name in $(settings_of "$method" | sed 's/=.*//') answer; do
 			printf '%s.%s=%s\n' "$method" "$name" "$command" >model/kvpipe-methods.conf
 			# a text may be anything, a file need not be there, a number must be one
@@ -278,7 +278,7 @@ comma_locale() {
 	cp "$DEMO/duoattention.tsv" "./$odd/-mask=1"
 	for method in chunked-naive chunked-patched keydiff-chunked streamingllm-chunked lookaheadkv duoattention shadowkv \
 	    specontext speckv 'duoattention -s chunk=200 -s recent=60'; do
-		in_sample || continue
+		in_sample 4 || continue
 		(
 			cd "./$odd" || exit 1
 			# shellcheck disable=SC2086 # words

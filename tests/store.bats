@@ -313,7 +313,7 @@ prompt() {
 @test "many writers of overlapping prompts, of which many are killed, leave nothing torn and no temporary file" {
 	local i last=49 pids=() pairs=() wait
 	not_under_sanitizers "it would take minutes"
-	[ -z "${ALL:-}" ] || last=199
+	! all_cases || last=199
 	for i in $(seq 0 $last); do
 		prompt "$i" >p.$i
 		kv-prefill -q -j 1 -m "$DEMO" --ids --store S --store-size 5M -o o.$i p.$i 2>>errors &

@@ -137,7 +137,10 @@ stage() {
 		[ "$limit" -lt "$2" ] || { limit=$2 cut=''; }
 		[ ! -e "$out/$1.log" ] || mv "$out/$1.log" "$out/$1.before.log"
 		echo "$1" >>"$out/begun"
-		while sleep 15; do pack "$1"; done >/dev/null 2>&1 &
+		{
+			trap 'kill $!; exit' TERM
+			while sleep 15 & wait $!; do pack "$1"; done
+		} >/dev/null 2>&1 &
 		packer=$!
 		RUN_STAGE=$1 timeout -k 5 "$limit" sh tests/gpu/stages.sh >"$out/$1.log" 2>&1
 		status=$?

@@ -18,11 +18,12 @@ def read(path):
 
 
 def numbers(snapshot, l, queries):
-    """The arrays of layer l."""
+    """All keys and values of layer l, and its queries where these are asked for."""
     heads = range(len(snapshot.layers[l].positions))
-    yield from (snapshot.array(l, name, g) for name in ("keys", "values") for g in heads)
+    arrays = [snapshot.array(l, name, g).ravel() for name in ("keys", "values") for g in heads]
     if queries:
-        yield kvread.widen(snapshot.layers[l].queries.data, snapshot.head["dtype"])
+        arrays.append(kvread.widen(snapshot.layers[l].queries.data, snapshot.head["dtype"]))
+    return np.concatenate(arrays).astype(np.float64)
 
 
 def compare(one, two):
@@ -37,9 +38,9 @@ def compare(one, two):
         queries = x.queries and y.queries
         assert not queries or list(x.queries.positions) == list(y.queries.positions), \
             f"{where} layer {l}: the positions of the queries differ"
-        for p, q in zip(numbers(a, l, queries), numbers(b, l, queries)):
-            difference += ((p.astype(np.float64) - q) ** 2).sum()
-            total += (p.astype(np.float64) ** 2).sum()
+        p, q = numbers(a, l, queries), numbers(b, l, queries)
+        difference += ((p - q) ** 2).sum()
+        total += (p**2).sum()
     print(f"{where}: {(difference / total) ** 0.5:.1e}")
 
 

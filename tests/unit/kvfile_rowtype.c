@@ -1,5 +1,5 @@
-/* kvfile_rowtype.c - quantised rows: ggml's bytes to the bit, e4m3 code by code, int8 by its formula,
- * and rows that cannot be stored
+/* kvfile_rowtype.c - quantised rows: ggml's bytes to the bit, e4m3 code by code, int8 by its
+ * formula, and rows that cannot be stored
  *
  * tests/fixtures/rows is what tests/oracle/ggml_rows.py has recorded. */
 #include <math.h>

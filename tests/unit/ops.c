@@ -2,9 +2,9 @@
  *
  * ops [-v] [-g] [-a] [-s] [part ...]: with -v also prints the largest error of each op; with -g
  * only on a GPU, which must be there; with -a in all orders of threads that the emulator has; with
- * -s a sample of the cases. ops -l prints the names of the parts. This file: the ops that handle
- * one row at a time, and what is refused. Products are in ops_matmul.c, attention is in
- * ops_attend.c, retrieval in ops_choose.c and ops_chosen.c. */
+ * -s a sample of the cases. ops -l prints the names of the parts. This file: ops of one row, and
+ * errors. Products are in ops_matmul.c, attention is in ops_attend.c, retrieval in ops_choose.c
+ * and ops_chosen.c. */
 #include <stdio.h>
 
 #include "cpu/cpu_internal.h"

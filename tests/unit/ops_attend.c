@@ -177,11 +177,11 @@ test_decoding(void)
 			    ONE_LONG : 0) |
 			(i % 3 < 2 ? LATE : 0), 0, 0 };
 		s.H = R[i % COUNT(R)] * s.G;
-		if (!left_out())
+		if (in_sample())
 			test_attend(&s);
 	}
 	for (i = 0; i < COUNT(decoding); i++)
-		if (!left_out())
+		if (in_sample())
 			test_attend(&decoding[i]);
 	test_sink();
 }
@@ -218,11 +218,11 @@ test_tiles(void)
 
 		s = (struct shape){ n, r * g, g, width[i % 5], n + past[i % 8],
 			i % 2 ? KV_F16 : KV_BF16, 1, i % 5 == 4 ? 0 : PROMPT, 0, 0 };
-		if (!left_out())
+		if (in_sample())
 			test_attend(&s);
 	}
 	for (i = 0; i < COUNT(special); i++)
-		if (!left_out())
+		if (in_sample())
 			test_attend(&special[i]);
 }
 
@@ -234,11 +234,11 @@ test_attention(void)
 
 	for (i = 0; i < SHAPES; i++) {
 		s = shape_of(i);
-		if (!left_out())
+		if (in_sample())
 			test_attend(&s);
 	}
 	for (i = 0; i < ODD_SHAPES; i++)
-		if (!left_out())
+		if (in_sample())
 			test_attend(&odd_shape[i]);
 	test_refused_queries();
 	test_decoding();

@@ -47,9 +47,8 @@ void close_devices(void);
 void print_errors(void);
 void verdict(int ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void new_case(void);
-/* Is this case not in the sample? Asked once by each of the many cases of a part, first of all.
- * Without -s no case is left out. */
-int left_out(void);
+/* Does this case run? Asked once for each of the many cases of a part; without -s all do. */
+int in_sample(void);
 extern int only_sample;
 /* got[n] against want[n], and against the bytes of the same processor with other numbers of
  * threads */

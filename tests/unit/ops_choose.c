@@ -268,7 +268,7 @@ test_topk_edges(void)
 
 	for (i = 0; i < sizeof edge / sizeof edge[0]; i++)
 		for (n = edge[i] - 1; n <= edge[i] + 1; n++, k++) {
-			if (left_out())
+			if (!in_sample())
 				continue;
 			test_topk(1, n, n / 9, kind[k % 6]);
 			test_topk(2, n, n - 1, kind[(k + 1) % 6]);
@@ -392,12 +392,12 @@ test_choose(void)
 
 	for (i = 0; i < sizeof reduce_cases / sizeof reduce_cases[0]; i++)
 		for (how = REDUCE_MEAN; how <= REDUCE_SUM; how++)
-			if (!left_out())
+			if (in_sample())
 				test_group_reduce(&reduce_cases[i], how);
 	test_topk(1, 0, 0, RANDOM);
 	for (kind = 0; kind < KINDS; kind++) {
 		for (i = 0; i < sizeof ns / sizeof ns[0]; i++) {
-			if (left_out())
+			if (!in_sample())
 				continue;
 			test_topk(1, ns[i], 0, kind);
 			test_topk(2, ns[i], 1, kind);
@@ -406,7 +406,7 @@ test_choose(void)
 			test_topk(2, ns[i], ns[i] - 1, kind);
 			test_topk(3, ns[i], ns[i], kind);
 		}
-		if (left_out())
+		if (!in_sample())
 			continue;
 		test_topk(2, 40000, 4400, kind);
 		if (kind == SPARSE || kind == LIFTED)

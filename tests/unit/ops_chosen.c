@@ -460,7 +460,7 @@ test_rebuild_tiles(void)
 	for (i = 0; i < 35; i++) {
 		s = (struct shape){ 6, 3, E[i % 7], S[(i + i / 5) % 5], 1 + i % 3,
 			i % 2 ? SOME : ALL, i % 3 ? KV_BF16 : KV_F16, 1, 0 };
-		if (!left_out())
+		if (in_sample())
 			test_rebuild(&s, rank[i % 5], 1 + draw(9));
 	}
 	s = (struct shape){ 2, 2, 130, 65, 1, ALL, KV_F32, 1, 0 };      /* two tiles of pairs */
@@ -506,7 +506,7 @@ test_chosen(void)
 		for (e = 0; e < 6; e++, i++) {
 			s = (struct shape){ heads[h].H, heads[h].G, E[e], 1 + draw(700),
 				entry[i % 5], i % 4 == 3 ? ALL : SOME, type[(h + e) % 3], 1, 0 };
-			if (left_out())
+			if (!in_sample())
 				continue;
 			test_attend_chosen(&s);
 			if (i % 3 == 0)
@@ -515,7 +515,7 @@ test_chosen(void)
 				test_rebuild(&s, 1 + draw(64), 1 + draw(9));
 		}
 	for (i = 0; i < sizeof more / sizeof more[0]; i++) {
-		if (left_out())
+		if (!in_sample())
 			continue;
 		test_attend_chosen(&more[i]);
 		test_gather(&more[i], 1);

@@ -141,6 +141,6 @@ test_each(void)
 	for (k = 0; k < devices; k++)
 		for (some = 0; some < 4; some++)
 			for (n = 1; n <= COUNT(text); n += n == 1 ? 1 : COUNT(text) - 2)
-				if (!left_out())
+				if (in_sample())
 					test_texts(&device[k], n, some);
 }

@@ -358,10 +358,10 @@ test_growing(void)
 		if (device[k].ops->graph_begin == NULL)
 			continue;
 		for (i = 0; i < sizeof how / sizeof how[0]; i++)
-			if (!left_out())
+			if (in_sample())
 				test_growth(&device[k], &how[i]);
 		for (i = 0; i < sizeof list / sizeof list[0]; i++)
-			if (!left_out())
+			if (in_sample())
 				test_lists(&device[k], list[i].n, list[i].R, list[i].most);
 		verdict(can_grow(&device[k], LISTS_STAY) == 0 &&
 		    can_grow(&device[k], ENTRIES_MISSING) == 0 &&

@@ -448,7 +448,7 @@ test_all_scores(const struct shape *shape, size_t n)
 
 	for (i = 0; i < n; i++) {
 		s = shape[i];
-		if (left_out())
+		if (!in_sample())
 			continue;
 		test_scores(&s, BITS);
 		test_scores(&s, KEYS);
@@ -522,7 +522,7 @@ test_indexes(void)
 		for (b = 0; b < 4; b++, i++) {
 			s = (struct shape){ heads[i % 6].H, heads[i % 6].G, E[e], u[b],
 				3 * u[b] + draw(300), type[(e + b) % 3], i % 2, 1, EVEN, 0 };
-			if (left_out())
+			if (!in_sample())
 				continue;
 			test_pack(&s, 0, 0);
 			test_pack(&s, 0, 1);
@@ -535,7 +535,7 @@ test_indexes(void)
 		}
 	for (i = 0; i < 3; i++) {                      /* enough for all threads */
 		s = (struct shape){ 8, i == 1 ? 8 : 1, 64, 32, 3000, type[i], 0, 30, EVEN, 0 };
-		if (left_out())
+		if (!in_sample())
 			continue;
 		test_scores(&s, BITS);
 		test_scores(&s, KEYS);

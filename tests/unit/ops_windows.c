@@ -32,7 +32,7 @@ test_grid(void)
 		if (s.N == 300)
 			s.G = 1;
 		s.H = (1 + (uint32_t)i % (s.N == 300 ? 3 : 8)) * s.G;
-		if (left_out())
+		if (!in_sample())
 			continue;
 		test_attend(&s);
 		s.scale = 1.75f;
@@ -79,7 +79,7 @@ test_edges(void)
 
 	for (i = 0; i < COUNT(shape); i++) {
 		s = shape[i];
-		if (left_out())
+		if (!in_sample())
 			continue;
 		test_attend(&s);
 		s.scale = 1.75f;
@@ -114,7 +114,7 @@ test_caps(void)
 	size_t i;
 
 	for (i = 0; i < COUNT(shape); i++) {
-		if (left_out())
+		if (!in_sample())
 			continue;
 		test_attend(&shape[i]);
 		if (shape[i].scale < 2 || shape[i].type == KV_F32)
@@ -218,6 +218,6 @@ test_windows(void)
 	test_edges();
 	test_caps();
 	for (i = 0; i < COUNT(whole); i++)
-		if (!left_out())
+		if (in_sample())
 			test_whole_text(&whole[i]);
 }
