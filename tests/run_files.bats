@@ -49,6 +49,15 @@ files() {
 	assert_line --regexp '^3 passed, 3 failed, '
 }
 
+@test "run_files.sh: a file that does not end has failed, and the others go on" {
+	printf '#!/bin/sh\ncat "$2"\n[ "$2" != ends.bats ] || exec sleep 60 3>&-\n' >fake
+	FILE_SECONDS=1 files ends.bats fine.bats
+	assert_failure 1
+	assert_line --regexp 'FAILED  ends +1 passed, 3 failed, [0-9] s$'
+	assert_line '# ends.bats had not ended after 1 s'
+	assert_line --regexp '^3 passed, 3 failed, '
+}
+
 @test "run_files.sh: a file without a plan, or with a status that no result explains, has failed" {
 	printf '%s\n' 'line 3: syntax error' 'exit 0' >silent.bats
 	printf '%s\n' 1..1 'ok 1 one' 'exit 7' >status.bats
@@ -63,7 +72,7 @@ files() {
 
 @test "run_files.sh: files that were never run have failed" {
 	# xargs goes on to no further file when it cannot run one
-	printf '#!/bin/sh\nkill -9 $PPID\n' >fake
+	printf '#!/bin/sh\nkill -9 $(cut -d " " -f 4 /proc/$PPID/stat)\n' >fake
 	files fine.bats
 	assert_failure 1
 	assert_line 'FAILED: 1 of 1 files have not been run'

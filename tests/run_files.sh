@@ -6,8 +6,9 @@
 #
 # Files with the tag slow (`# bats file_tags=slow`) go first, so that no long one is left at the
 # end. What a file said stays in $O/tap/FILE.tap, and is shown when not all went well. A file that
-# ends with fewer results than it has tests failed as many. The last line counts all tests; the exit
-# status is 0 when every one passed or was skipped.
+# ends with fewer results than it has tests failed as many, and so did one that has not ended after
+# FILE_SECONDS (1500). The last line counts all tests; the exit status is 0 when every one passed or
+# was skipped.
 set -u
 export LC_ALL=C.UTF-8 CDPATH=
 
@@ -20,15 +21,19 @@ count() {
 one() {
 	name=$(basename "$1" .bats)
 	tap=$O/tap/$name.tap
+	limit=${FILE_SECONDS:-1500}
 	start=$(date +%s)
-	"${BATS:-bats}" --tap "$1" >"$tap" 2>&1 </dev/null
+	timeout --foreground -k 10 "$limit" "${BATS:-bats}" --tap "$1" >"$tap" 2>&1 </dev/null
 	status=$?
 	planned=$(sed -n 's/^1\.\.\([0-9]*\)$/\1/p' "$tap")
 	skipped=$(count '^ok .* # skip' "$tap")
 	passed=$(($(count '^ok ' "$tap") - skipped))
 	failed=$((${planned:-0} - passed - skipped))
 	if [ "$failed" -gt "$(count '^not ok ' "$tap")" ]; then
-		echo "# $name.bats ended before all its tests had" >>"$tap"
+		case $status in
+		124 | 137) echo "# $name.bats had not ended after $limit s" ;;
+		*) echo "# $name.bats ended before all its tests had" ;;
+		esac >>"$tap"
 	elif [ "$failed" -lt 0 ] ||
 	    { [ "$failed" -eq 0 ] && [ "$status${planned:+0}" != 00 ]; }; then
 		echo "# $name.bats: exit status $status, ${planned:-no} tests were planned" >>"$tap"

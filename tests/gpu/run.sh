@@ -138,13 +138,17 @@ stage() {
 		[ ! -e "$out/$1.log" ] || mv "$out/$1.log" "$out/$1.before.log"
 		echo "$1" >>"$out/begun"
 		{
-			trap 'kill $!; exit' TERM
-			while sleep 15 & wait $!; do pack "$1"; done
+			seconds=0
+			while sleep 1; do
+				seconds=$((seconds + 1))
+				[ $((seconds % 15)) -ne 0 ] || pack "$1"
+			done
 		} >/dev/null 2>&1 &
 		packer=$!
 		RUN_STAGE=$1 timeout -k 5 "$limit" sh tests/gpu/stages.sh >"$out/$1.log" 2>&1
 		status=$?
-		kill "$packer" 2>/dev/null
+		# not TERM: a shell that has a trap for it loses one that comes as it forks
+		kill -s KILL "$packer" 2>/dev/null
 		wait "$packer" 2>/dev/null
 		case $status in
 		0) verdict=passed ;;
