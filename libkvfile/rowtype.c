@@ -12,19 +12,19 @@ enum { BLOCK = 32 };                   /* channels of a block of ggml's */
 
 /* A row is blocks, one after another: a head of so many bytes, and codes of so many bits. */
 static const struct {
-	const char *name;
+	const char *name, *rotated;    /* the second with KV_ROW_HADAMARD */
 	uint32_t channels;             /* of a block; 0: the whole row is one */
 	uint32_t head, bits;
 } types[] = {
-	[KV_ROW_F32] = { "f32", 0, 0, 32 },
-	[KV_ROW_F16] = { "f16", 0, 0, 16 },
-	[KV_ROW_BF16] = { "bf16", 0, 0, 16 },
-	[KV_ROW_Q8_0] = { "q8_0", BLOCK, 2, 8 },
-	[KV_ROW_Q4_0] = { "q4_0", BLOCK, 2, 4 },
-	[KV_ROW_Q4_1] = { "q4_1", BLOCK, 4, 4 },
-	[KV_ROW_Q5_0] = { "q5_0", BLOCK, 6, 4 },
-	[KV_ROW_INT8] = { "int8", 0, 4, 8 },
-	[KV_ROW_FP8] = { "fp8", 0, 4, 8 },
+	[KV_ROW_F32] = { "f32", NULL, 0, 0, 32 },
+	[KV_ROW_F16] = { "f16", NULL, 0, 0, 16 },
+	[KV_ROW_BF16] = { "bf16", NULL, 0, 0, 16 },
+	[KV_ROW_Q8_0] = { "q8_0", "q8_0-hadamard", BLOCK, 2, 8 },
+	[KV_ROW_Q4_0] = { "q4_0", "q4_0-hadamard", BLOCK, 2, 4 },
+	[KV_ROW_Q4_1] = { "q4_1", "q4_1-hadamard", BLOCK, 4, 4 },
+	[KV_ROW_Q5_0] = { "q5_0", "q5_0-hadamard", BLOCK, 6, 4 },
+	[KV_ROW_INT8] = { "int8", "int8-hadamard", 0, 4, 8 },
+	[KV_ROW_FP8] = { "fp8", "fp8-hadamard", 0, 4, 8 },
 };
 #define NTYPES (sizeof types / sizeof types[0])
 
@@ -34,24 +34,26 @@ struct blocks {
 	size_t in_row;
 };
 
-static struct blocks
-blocks_of(enum kv_row_type type, size_t width)
+enum kv_row_type
+kv_row_type_base(enum kv_row_type type)
 {
-	const uint32_t multiple = kv_row_type_multiple(type);
-	struct blocks b = { 0 };
+	return (enum kv_row_type)((unsigned)type & ~(unsigned)KV_ROW_HADAMARD);
+}
 
-	if (multiple == 0 || width % multiple != 0)
-		return b;
-	b.channels = types[type].channels > 0 ? types[type].channels : width;
-	b.bytes = types[type].head + b.channels * types[type].bits / 8;
-	b.in_row = types[type].channels > 0 ? width / b.channels : 1;
-	return b;
+static int
+is_rotated(enum kv_row_type type)
+{
+	return ((unsigned)type & KV_ROW_HADAMARD) != 0;
 }
 
 const char *
 kv_row_type_name(enum kv_row_type type)
 {
-	return (size_t)type < NTYPES ? types[type].name : NULL;
+	const size_t base = kv_row_type_base(type);
+
+	if (base >= NTYPES)
+		return NULL;
+	return is_rotated(type) ? types[base].rotated : types[base].name;
 }
 
 enum kv_row_type
@@ -59,16 +61,19 @@ kv_row_type_named(const char *name)
 {
 	size_t i;
 
-	for (i = 1; i < NTYPES; i++)
+	for (i = 1; i < NTYPES; i++) {
 		if (strcmp(name, types[i].name) == 0)
 			return (enum kv_row_type)i;
+		if (types[i].rotated != NULL && strcmp(name, types[i].rotated) == 0)
+			return (enum kv_row_type)(i | KV_ROW_HADAMARD);
+	}
 	return (enum kv_row_type)0;
 }
 
 int
 kv_row_type_quantised(enum kv_row_type type)
 {
-	return (size_t)type < NTYPES && types[type].head > 0;
+	return kv_row_type_name(type) != NULL && types[kv_row_type_base(type)].head > 0;
 }
 
 uint32_t
@@ -76,7 +81,32 @@ kv_row_type_multiple(enum kv_row_type type)
 {
 	if (kv_row_type_name(type) == NULL)
 		return 0;
-	return types[type].channels > 0 ? types[type].channels : 1;
+	return types[kv_row_type_base(type)].channels > 0 ? BLOCK : 1;
+}
+
+static int
+is_allowed(enum kv_row_type type, size_t width)
+{
+	const uint32_t multiple = kv_row_type_multiple(type);
+
+	if (multiple == 0 || width % multiple != 0)
+		return 0;
+	return !is_rotated(type) ||
+	    (width > 0 && width <= KV_ROW_WIDTH_MOST && (width & (width - 1)) == 0);
+}
+
+static struct blocks
+blocks_of(enum kv_row_type type, size_t width)
+{
+	const enum kv_row_type base = kv_row_type_base(type);
+	struct blocks b = { 0 };
+
+	if (!is_allowed(type, width))
+		return b;
+	b.channels = types[base].channels > 0 ? BLOCK : width;
+	b.bytes = types[base].head + b.channels * types[base].bits / 8;
+	b.in_row = types[base].channels > 0 ? width / BLOCK : 1;
+	return b;
 }
 
 size_t
@@ -399,46 +429,105 @@ is_block(const unsigned char *from, enum kv_row_type type, size_t channels)
 	return isfinite(block_scale(from, type)) && isfinite(block_least(from, type));
 }
 
+/* ---- rows ---- */
+
+void
+kv_rows_rotate(float *rows, size_t width, size_t n)
+{
+	const float root_half = 0.70710678f;
+	float scale = 1, a, b;
+	size_t h, i;
+
+	for (h = width; h >= 4; h /= 4)
+		scale /= 2;
+	if (h == 2)
+		scale *= root_half;
+	for (; n > 0; n--, rows += width) {
+		for (h = 1; h < width; h *= 2)
+			for (i = 0; i < width; i += i % h == h - 1 ? h + 1 : 1) {
+				a = rows[i];
+				b = rows[i + h];
+				rows[i] = a + b;
+				rows[i + h] = a - b;
+			}
+		for (i = 0; i < width; i++)
+			rows[i] *= scale;
+	}
+}
+
+static void
+get_row(float *x, const unsigned char *from, enum kv_row_type type, const struct blocks *b)
+{
+	size_t i;
+
+	for (i = 0; i < b->in_row; i++)
+		get_block(x + i * b->channels, from + i * b->bytes, type, b->channels);
+}
+
+/* Returns 0 where the type cannot store the row. */
+static int
+put_row(unsigned char *to, const float *x, enum kv_row_type type, const struct blocks *b)
+{
+	size_t i;
+
+	for (i = 0; i < b->in_row; i++)
+		if (!isfinite(put_block(to + i * b->bytes, x + i * b->channels, type, b->channels)))
+			return 0;
+	return 1;
+}
+
 void
 kv_rows_to_f32(float *dst, const void *rows, enum kv_row_type type, size_t width, size_t n)
 {
 	const struct blocks b = blocks_of(type, width);
-	size_t i;
+	const unsigned char *from = rows;
 
 	if (!kv_row_type_quantised(type)) {
 		kv_to_f32(dst, rows, (enum kv_dtype)type, n * width);
 		return;
 	}
-	for (i = 0; i < n * b.in_row; i++)
-		get_block(dst + i * b.channels, (const unsigned char *)rows + i * b.bytes, type,
-		    b.channels);
+	for (; n > 0; n--, dst += width, from += b.in_row * b.bytes) {
+		get_row(dst, from, kv_row_type_base(type), &b);
+		if (is_rotated(type))
+			kv_rows_rotate(dst, width, 1);
+	}
 }
 
 size_t
 kv_rows_from_f32(void *rows, const float *src, enum kv_row_type type, size_t width, size_t n)
 {
 	const struct blocks b = blocks_of(type, width);
+	float turned[KV_ROW_WIDTH_MOST];
+	unsigned char *to = rows;
 	size_t i;
 
 	if (!kv_row_type_quantised(type)) {
 		kv_from_f32(rows, src, (enum kv_dtype)type, n * width);
 		return n;
 	}
-	for (i = 0; i < n * b.in_row; i++)
-		if (!isfinite(put_block((unsigned char *)rows + i * b.bytes, src + i * b.channels,
-		    type, b.channels)))
-			return i / b.in_row;
-	return n;
+	for (i = 0; i < n; i++, src += width, to += b.in_row * b.bytes) {
+		const float *x = src;
+
+		if (is_rotated(type) && b.in_row > 0) {
+			memcpy(turned, src, width * sizeof *src);
+			kv_rows_rotate(turned, width, 1);
+			x = turned;
+		}
+		if (!put_row(to, x, kv_row_type_base(type), &b))
+			break;
+	}
+	return i;
 }
 
 size_t
 kv_rows_check(const void *rows, enum kv_row_type type, size_t width, size_t n)
 {
 	const struct blocks b = blocks_of(type, width);
+	const enum kv_row_type base = kv_row_type_base(type);
 	size_t i;
 
 	for (i = 0; kv_row_type_quantised(type) && i < n * b.in_row; i++)
-		if (!is_block((const unsigned char *)rows + i * b.bytes, type, b.channels))
+		if (!is_block((const unsigned char *)rows + i * b.bytes, base, b.channels))
 			return i / b.in_row;
 	return n;
 }

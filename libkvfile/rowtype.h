@@ -1,7 +1,7 @@
 /* rowtype.h - how a row of keys or values is stored: as elements of a dtype, or quantised
  *
- * Part of libkvfile; not installed, since no snapshot has such rows yet. C11 and C++. Each type is
- * row-local: a row is quantised by itself, so rows can be moved, dropped and joined as bytes.
+ * Part of libkvfile. C11 and C++. Each type is row-local: a row is quantised by itself, so rows can
+ * be moved, dropped and joined as bytes. kv-snapshot(5), 4.20.
  *
  * Blocks of 32 channels, as ggml's reference functions make them (llama.cpp, ggml-quants.c): d is
  * stored in f16, codes are computed with d in f32, x/d as x * (1 / d), each operation rounded by
@@ -18,7 +18,13 @@
  * The whole row, scale s in f32, then a byte for each channel; ties to even:
  *
  *   int8  s = max |x| / 127; code: nearest to x / s
- *   fp8   s = max |x| / 448; code: e4m3 (OCP 8-bit floating point, E4M3) nearest to x / s */
+ *   fp8   s = max |x| / 448; code: e4m3 (OCP 8-bit floating point, E4M3) nearest to x / s
+ *
+ * A quantised type | KV_ROW_HADAMARD stores the Walsh-Hadamard transform of the row, kv_rows_rotate():
+ * it spreads channels of large magnitude over the row (QuaRot, Ashkboos et al. 2024). The number that
+ * a row stands for is that before the transform, so a program that reads rows by kv_rows_to_f32()
+ * need not know of it. Attention may transform the queries and its output instead, since q.k and the
+ * transform's inverse, which is itself, allow that. */
 #ifndef KVFILE_ROWTYPE_H
 #define KVFILE_ROWTYPE_H
 
@@ -39,24 +45,37 @@ enum kv_row_type {
 	KV_ROW_Q4_1 = 6,
 	KV_ROW_Q5_0 = 7,
 	KV_ROW_INT8 = 8,
-	KV_ROW_FP8 = 9
+	KV_ROW_FP8 = 9,
+	KV_ROW_HADAMARD = 16    /* a flag */
 };
 
-/* Returns "f32", "q8_0", ...; NULL for an invalid type. */
+/* The greatest width of a row that is transformed */
+enum { KV_ROW_WIDTH_MOST = 1024 };
+
+/* Returns "f32", "q8_0", "q8_0-hadamard", ...; NULL for an invalid type. */
 const char *kv_row_type_name(enum kv_row_type type);
 
 /* Returns the type with that name; 0 if there is none. */
 enum kv_row_type kv_row_type_named(const char *name);
 
+/* Returns the type without KV_ROW_HADAMARD. */
+enum kv_row_type kv_row_type_base(enum kv_row_type type);
+
 /* Returns 1 for the types that store codes and scales, 0 for element types. */
 int kv_row_type_quantised(enum kv_row_type type);
 
-/* Returns what the width of a row must be a multiple of: 32 or 1; 0 for an invalid type. */
+/* Returns what the width of a row must be a multiple of: 32 or 1; 0 for an invalid type. With
+ * KV_ROW_HADAMARD the width must be a power of 2, too, at most KV_ROW_WIDTH_MOST. */
 uint32_t kv_row_type_multiple(enum kv_row_type type);
 
-/* Returns the bytes of a row of `width` channels; 0 for an invalid type, and for a width that is no
- * multiple. */
+/* Returns the bytes of a row of `width` channels; 0 for an invalid type, and for a width that it
+ * does not allow. */
 size_t kv_row_bytes(enum kv_row_type type, size_t width);
+
+/* rows[n][width] <- the Walsh-Hadamard transform of each, in the natural (Hadamard) order, over
+ * sqrt(width): for h = 1, 2, 4, ... width/2 the pairs (i, i + h), i with bit h clear, become (a + b,
+ * a - b); then each number is multiplied by 1/sqrt(width) in f32. width is a power of 2. */
+void kv_rows_rotate(float *rows, size_t width, size_t n);
 
 /* dst[n][width] f32 <- rows[n]. Exact, but for the one rounding of scale times code, and of the
  * minimum that q4_1 adds. rows may be unaligned. */

@@ -140,6 +140,61 @@ check_names(void)
 	    kv_row_bytes((enum kv_row_type)10, 32) == 0, "no type");
 }
 
+/* The transform by its definition: sign of the number of bits that i and j share */
+static void
+check_transform(size_t width)
+{
+	struct bytes x = fixture("rows", "f32");
+	const float *row = (float *)(void *)x.data;
+	float turned[KV_ROW_WIDTH_MOST], back[KV_ROW_WIDTH_MOST];
+	double sum, size = 0;
+	size_t i, j, bad = 0;
+
+	memcpy(turned, row, width * sizeof *row);
+	kv_rows_rotate(turned, width, 1);
+	memcpy(back, turned, sizeof back);
+	kv_rows_rotate(back, width, 1);
+	for (i = 0; i < width; i++)
+		size += fabs((double)row[i]);
+	for (j = 0; j < width; j++) {
+		for (i = 0, sum = 0; i < width; i++)
+			sum += __builtin_popcountll(i & j) % 2 ? -(double)row[i] : (double)row[i];
+		bad += fabs(sum / sqrt((double)width) - (double)turned[j]) > 1e-6 * size;
+		bad += fabs((double)back[j] - (double)row[j]) > 1e-6 * size;
+	}
+	check(bad == 0, "transform of %zu: %zu numbers are others", width, bad);
+	free(x.data);
+}
+
+/* Rows of a rotated type are those of the type, of the transform. */
+static void
+check_rotated(enum kv_row_type type)
+{
+	const enum kv_row_type rotated = (enum kv_row_type)(type | KV_ROW_HADAMARD);
+	const char *name = kv_row_type_name(rotated);
+	struct bytes x = fixture("rows", "f32");
+	const size_t n = 5, size = kv_row_bytes(type, 64);
+	float turned[5 * 64], want[5 * 64], got[5 * 64];
+	unsigned char a[5 * 80], b[5 * 80];
+
+	check(kv_row_type_named(name) == rotated && kv_row_type_base(rotated) == type &&
+	    kv_row_type_quantised(rotated), "%s: its name", name);
+	check(kv_row_bytes(rotated, 64) == size && kv_row_bytes(rotated, 96) == 0 &&
+	    kv_row_bytes(rotated, 2048) == 0, "%s: its widths", name);
+	memcpy(turned, x.data, sizeof turned);
+	kv_rows_rotate(turned, 64, n);
+	check(kv_rows_from_f32(a, turned, type, 64, n) == n &&
+	    kv_rows_from_f32(b, (float *)(void *)x.data, rotated, 64, n) == n &&
+	    memcmp(a, b, n * size) == 0, "%s: its bytes", name);
+	kv_rows_to_f32(want, a, type, 64, n);
+	kv_rows_rotate(want, 64, n);
+	kv_rows_to_f32(got, b, rotated, 64, n);
+	check(memcmp(got, want, sizeof got) == 0, "%s: its numbers", name);
+	b[2 * size] = b[2 * size + 1] = b[2 * size + 2] = b[2 * size + 3] = 0xff;
+	check(kv_rows_check(b, rotated, 64, n) == 2, "%s: row 2 has no scale", name);
+	free(x.data);
+}
+
 /* A number that is not finite, or too large for the scale, in the last row of three */
 static void
 check_refused(enum kv_row_type type, float large)
@@ -204,9 +259,14 @@ main(void)
 	for (i = 0; i < COUNT(ggml); i++) {
 		check_ggml(ggml[i]);
 		check_refused(ggml[i], 3e38f);
+		check_rotated(ggml[i]);
 	}
-	for (i = 0; i < COUNT(scaled); i++)
+	for (i = 0; i < COUNT(scaled); i++) {
 		check_refused(scaled[i], INFINITY);
+		check_rotated(scaled[i]);
+	}
+	for (i = 1; i <= KV_ROW_WIDTH_MOST; i *= 2)
+		check_transform(i);
 	check_e4m3();
 	check_int8();
 	check_names();
