@@ -353,6 +353,7 @@ const struct ops gpu_ops = {
 	.name = "cuda",
 	.runs_ahead = 1,
 	.shares_memory = 0,
+	.quantised_rows = 0,
 	.open = gpu_open,
 	.close = gpu_close,
 	.sync = gpu_sync,

@@ -20,11 +20,11 @@
  *   int8  s = max |x| / 127; code: nearest to x / s
  *   fp8   s = max |x| / 448; code: e4m3 (OCP 8-bit floating point, E4M3) nearest to x / s
  *
- * A quantised type | KV_ROW_HADAMARD stores the Walsh-Hadamard transform of the row, kv_rows_rotate():
- * it spreads channels of large magnitude over the row (QuaRot, Ashkboos et al. 2024). The number that
- * a row stands for is that before the transform, so a program that reads rows by kv_rows_to_f32()
- * need not know of it. Attention may transform the queries and its output instead, since q.k and the
- * transform's inverse, which is itself, allow that. */
+ * A quantised type | KV_ROW_HADAMARD stores the Walsh-Hadamard transform of the row,
+ * kv_rows_rotate(): it spreads channels of large magnitude over the row (QuaRot, Ashkboos et al.
+ * 2024). The numbers that a row stands for are those before the transform, so a program that reads
+ * rows by kv_rows_to_f32() need not know of it. The transform is its own inverse, and keeps q.k:
+ * attention may transform the queries and its output instead of the rows. */
 #ifndef KVFILE_ROWTYPE_H
 #define KVFILE_ROWTYPE_H
 
@@ -73,8 +73,8 @@ uint32_t kv_row_type_multiple(enum kv_row_type type);
 size_t kv_row_bytes(enum kv_row_type type, size_t width);
 
 /* rows[n][width] <- the Walsh-Hadamard transform of each, in the natural (Hadamard) order, over
- * sqrt(width): for h = 1, 2, 4, ... width/2 the pairs (i, i + h), i with bit h clear, become (a + b,
- * a - b); then each number is multiplied by 1/sqrt(width) in f32. width is a power of 2. */
+ * sqrt(width): for h = 1, 2, 4, ... width/2 the pairs (i, i + h), i with bit h clear, become
+ * (a + b, a - b); then each number is multiplied by 1/sqrt(width) in f32. width is a power of 2. */
 void kv_rows_rotate(float *rows, size_t width, size_t n);
 
 /* dst[n][width] f32 <- rows[n]. Exact, but for the one rounding of scale times code, and of the

@@ -53,8 +53,8 @@ includes_model_parts() {
 	run grep '^#include' src/methods/reduce.h
 	assert_output ''
 }
-@test "cpu sees ops/ops.h, dtype.h and reduce.h and nothing else" { includes_only cpu '^(cpu/|ops/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
-@test "gpu sees ops/ops.h, dtype.h and reduce.h and nothing else" { includes_only gpu '^(gpu/|ops/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
+@test "cpu sees ops/ops.h, dtype.h, rowtype.h and reduce.h and nothing else" { includes_only cpu '^(cpu/|ops/ops\.h$|libkvfile/(dtype|rowtype)\.h$|methods/reduce\.h$)'; }
+@test "gpu sees ops/ops.h, dtype.h, rowtype.h and reduce.h and nothing else" { includes_only gpu '^(gpu/|ops/ops\.h$|libkvfile/(dtype|rowtype)\.h$|methods/reduce\.h$)'; }
 runs_model='ops|model|cache|offload|retrieval|forward'
 @test "engine includes methods, tokenizer, what runs a model and libkvfile, and nothing of the command line" { includes_only src/engine "^(engine|methods|tokenizer|$runs_model|libkvfile)/"; }
 @test "cli includes no backend and no program" { includes_only src/cli "^(cli|engine|methods|tokenizer|chat|$runs_model|libkvfile)/"; }
@@ -64,7 +64,7 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 @test "only libkvfile knows the bytes of sections and spells their types" {
 	local types
 	run bash -c 'grep -HE "^#include .libkvfile/" {src/*,cpu,gpu,tools}/*.[ch]* |
-	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype|temporary)\.h"'
+	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype|rowtype|temporary)\.h"'
 	assert_output ''
 	types=$(sed -nE 's/^\tKIND\([A-Z]+, "(.{4})".*/\1/p' libkvfile/kinds.h | paste -sd '|')
 	assert_regex "$types" '^HEAD\|.*\|rHDk\|.*\|pADD$'

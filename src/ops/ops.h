@@ -1,7 +1,7 @@
 /* ops.h - the op table: everything that a backend (cpu/, gpu/) does for the model
  *
  * The transformer (forward.c) is written once over this table. A backend includes no other headers
- * of this project than this one, libkvfile/dtype.h and methods/reduce.h.
+ * of this project than this one, what it includes, and libkvfile's dtype.h and rowtype.h.
  *
  * Every op has a function type, op_NAME; the comment above it is the op's contract. The table has a
  * pointer to it, and a backend declares its functions with it: op_rmsnorm cpu_rmsnorm;
@@ -22,8 +22,8 @@
 #ifndef KVPIPE_OPS_H
 #define KVPIPE_OPS_H
 
-#include "libkvfile/dtype.h"
 #include "methods/reduce.h"
+#include "ops/rows.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,24 +65,6 @@ struct ffn {
 	struct norm norm;
 	struct mat gate, up, down;   /* [F][D], [F][D], [D][F] */
 	int gelu;                    /* geglu() in place of swiglu() */
-};
-
-/* Keys and values of one layer. KV head g has len[g] rows, from row start[g] on: its key s begins
- * at element (start[g] + s) * E of k. Positions ascend within a KV head. A growing cache has spare
- * capacity after the rows of each KV head; in a section of a snapshot the heads are packed.
- *
- * start[g] + s is taken modulo 2^64 before it becomes an address: so the first rows of a KV head
- * may be missing if no op reads them (offload.h). */
-struct layer_rows {
-	/* device, [rows][E] of dtype; v may be NULL where only keys are read */
-	void *k, *v;
-	uint32_t *pos;               /* device, [rows] position of each row */
-	uint64_t *start;             /* host [G] first row of each KV head */
-	uint32_t *len;               /* host [G] rows in use; heads may differ */
-	uint32_t *capacity;          /* host [G] rows allocated; NULL where nothing is appended */
-	uint32_t heads;              /* G */
-	uint32_t width;              /* E */
-	enum kv_dtype dtype;
 };
 
 /* The queries of one call: N query rows (tokens) of H heads. Query head h reads KV head h/R. A
@@ -155,7 +137,7 @@ struct low_rank {
  * rows to->start[g] .. to->start[g] + slots-1 of `to`; after the slots `to` has the other rows of
  * the layer. */
 struct offload_slots {
-	const void *k, *v;           /* host_alloc()'s [rows][E], of to's dtype */
+	const void *k, *v;           /* host_alloc()'s rows, of to's types */
 	const uint64_t *start;       /* host [G] row 0 of each KV head there */
 	const uint32_t *host_count;  /* host [G] */
 	uint32_t slots;
@@ -295,8 +277,9 @@ typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat 
 typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const struct rotary *,
     uint32_t N, uint32_t heads, uint32_t E);
 
-/* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the layer's dtype;
- * len[g] += N. The caller guarantees len[g] + N <= capacity[g]. */
+/* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the types of its
+ * rows; len[g] += N. The caller guarantees len[g] + N <= capacity[g]. A row that a quantised type
+ * cannot store is a failure. */
 typedef void op_append(struct dev *, struct layer_rows *, const float *k, const float *v,
     const uint32_t *pos, uint32_t N);
 
@@ -439,8 +422,8 @@ typedef void op_argmax(struct dev *, uint32_t *tok, const float *x, uint32_t n, 
  * logits, q.k / sqrt(E), of query head h with KV head h/R ---- */
 
 /* Append the missing entries, so that KV head g has len[g] / e->rows of them, for which the caller
- * guarantees capacity. pack_bits(): one-bit keys, 4.15; pack_pages(): bounds of pages, 4.16, in the
- * dtype of the rows. A launch of a graph with rows that were appended since the capture adds the
+ * guarantees capacity. pack_bits(): one-bit keys, 4.15; pack_pages(): bounds of pages, 4.16, in
+ * dtype. A launch of a graph with rows that were appended since the capture adds the
  * entry that the last row completes, if any. */
 typedef void op_pack_bits(struct dev *, struct entries *e, const struct layer_rows *);
 typedef void op_pack_pages(struct dev *, struct entries *e, const struct layer_rows *);
@@ -483,14 +466,15 @@ typedef void op_scores_by_label(struct dev *, float *row, size_t stride, const f
 typedef void op_attend_chosen(struct dev *, float *o, const struct query *,
     const struct layer_rows *, const struct chosen *);
 
-/* to <- keys, values and positions of the rows of the selected entries, in order. The caller
- * guarantees the capacity of to; its len[g] is set. */
+/* to <- keys, values and positions of the rows of the selected entries, in order, in the types of
+ * from, which are to's. The caller guarantees the capacity of to; its len[g] is set. */
 typedef void op_gather(struct dev *, struct layer_rows *to, const struct layer_rows *from,
     const struct chosen *);
 
 /* In `to`, which gather() has filled with the same selection, replaces the keys of rows below
  * low->n that are in no exact chunk: by the product of the factors, rotated to the row's position
- * (pairs (i, i + E/2), freq[E/2], device) and rounded to the dtype of to. */
+ * (pairs (i, i + E/2), freq[E/2], device) and rounded to the dtype of to. Keys of a quantised type
+ * are a failure. */
 typedef void op_rebuild(struct dev *, struct layer_rows *to, const struct chosen *,
     const struct low_rank *low, const double *freq);
 
@@ -516,6 +500,7 @@ struct ops {
 	const char *name;            /* "cpu", "cuda" */
 	int runs_ahead;              /* 1: ops return before their work is done */
 	int shares_memory;           /* 1: device memory is ordinary memory */
+	int quantised_rows;          /* 1: rows may have quantised types */
 	op_open *open;
 	op_close *close;
 	op_sync *sync;
