@@ -11,7 +11,7 @@ ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
 FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
 SOVERSION = 1
 
-installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h)
+installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h rowtype.h)
 installed_docs = README.md NEWS.md SECURITY.md LICENSE formats/kv-snapshot.md
 # what kvpipe(7) names, and the demo model without what made it
 installed_examples = \

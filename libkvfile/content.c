@@ -25,6 +25,20 @@ at_least(const struct kv_header *h, uint64_t size, unsigned unit, struct kv_mess
 	return KV_OK;
 }
 
+static int
+check_rows_size(const struct kv_head *head, uint64_t total, const struct kv_header *h,
+    struct kv_message *why)
+{
+	const enum kv_row_type type = kv_head_row_type(head, h->kind, h->layer);
+	const size_t element = kv_row_type_quantised(type) ? 1 : kv_dtype_size(head->dtype);
+
+	if (h->element_size != element)
+		return kv_bad(why, "element size %u, must be that of %s, %zu", h->element_size,
+		    kv_row_type_name(type), element);
+	/* below 2^12 * 2^32 * 2^10 * 2^2 */
+	return exactly(h, total * kv_row_bytes(type, head->model.head_width), why);
+}
+
 int
 kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header *h,
     struct kv_message *why)
@@ -54,11 +68,7 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 		return exactly(h, KV_SCORE_LABEL + 4 * total, why);
 	case KV_KEYS:
 	case KV_VALS:
-		if (h->element_size != element)
-			return kv_bad(why, "element size %u, must be that of %s",
-			    h->element_size, kv_dtype_name(head->dtype));
-		/* below 2^12 * 2^32 * 2^10 * 2^2 */
-		return exactly(h, total * m->head_width * element, why);
+		return check_rows_size(head, total, h, why);
 	case KV_BITS:
 	case KV_PAGE:
 	case KV_CLUS:

@@ -108,6 +108,32 @@ kv_first_seen(const struct kv_model *m, uint32_t layer, uint32_t position)
 	return window == 0 || position < window ? 0 : position - window + 1;
 }
 
+enum kv_row_type
+kv_head_row_type(const struct kv_head *head, enum kv_kind kind, uint32_t layer)
+{
+	const uint8_t *types = kind == KV_KEYS ? head->key_type : head->value_type;
+
+	return layer < KV_LAYERS_MOST && types[layer] != 0 ? (enum kv_row_type)types[layer] :
+	    (enum kv_row_type)head->dtype;
+}
+
+size_t
+kv_head_row_bytes(const struct kv_head *head, enum kv_kind kind, uint32_t layer)
+{
+	return kv_row_bytes(kv_head_row_type(head, kind, layer), head->model.head_width);
+}
+
+int
+kv_head_is_quantised(const struct kv_head *head)
+{
+	uint32_t l;
+
+	for (l = 0; l < head->model.layers && l < KV_LAYERS_MOST; l++)
+		if (head->key_type[l] != 0 || head->value_type[l] != 0)
+			return 1;
+	return 0;
+}
+
 /* ---- reading ---- */
 
 static int
@@ -324,9 +350,54 @@ check_windows(const struct kv_model *m, struct kv_message *why)
 	return KV_OK;
 }
 
+/* types[L] <- a list of names of row types; 0 for that of dtype */
+static int
+get_row_types(uint8_t *types, const json_t *v, const char *key, const struct kv_head *head,
+    struct kv_message *why)
+{
+	const uint32_t width = head->model.head_width;
+	enum kv_row_type type;
+	const char *name;
+	size_t l;
+
+	if (!json_is_array(v) || json_array_size(v) != head->model.layers)
+		return kv_bad(why, "row_types.%s must be a list of %u types, one of each layer",
+		    key, head->model.layers);
+	for (l = 0; l < head->model.layers; l++) {
+		name = json_string_value(json_array_get(v, l));
+		type = name != NULL ? kv_row_type_named(name) : 0;
+		if (type == 0 ||
+		    (!kv_row_type_quantised(type) && type != (enum kv_row_type)head->dtype))
+			return kv_bad(why, "row_types.%s: \"%.40s\" of layer %zu is not known",
+			    key, name != NULL ? name : "", l);
+		if (kv_row_bytes(type, width) == 0)
+			return kv_bad(why, "row_types.%s: %s does not allow a head width of %u",
+			    key, name, width);
+		types[l] = kv_row_type_quantised(type) ? (uint8_t)type : 0;
+	}
+	return KV_OK;
+}
+
+static int
+get_all_row_types(struct kv_head *head, json_t *o, struct kv_message *why)
+{
+	if (!json_is_object(o))
+		return kv_bad(why, "row_types must be an object");
+	if (json_object_size(o) != 2)
+		return kv_bad(why, "row_types must have keys and values, and nothing else");
+	if (get_row_types(head->key_type, json_object_get(o, "keys"), "keys", head, why) != KV_OK ||
+	    get_row_types(head->value_type, json_object_get(o, "values"), "values", head, why) !=
+	    KV_OK)
+		return why->code;
+	if (!kv_head_is_quantised(head))
+		return kv_bad(why, "row_types names no quantised type and must be left out");
+	return KV_OK;
+}
+
 static int
 get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 {
+	json_t *row_types = json_object_get(o, "row_types");
 	json_t *keys = json_object_get(o, "keys"), *model = json_object_get(o, "model");
 	struct kv_model *m = &head->model;
 
@@ -352,6 +423,8 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	    (m->rope_width != 0 ? m->rope_width : m->head_width) / 2)
 		return kv_bad(why, "rope.factors: %u of them do not fit the head width",
 		    m->rope_n_factors);
+	if (row_types != NULL && get_all_row_types(head, row_types, why) != KV_OK)
+		return why->code;
 	return check_windows(m, why);
 }
 

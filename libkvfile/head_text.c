@@ -12,10 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Enough for every field of an identity at its longest, and for all row types */
+enum { FIELDS_MOST = 4096 + 32 * KV_ROPE_PAIRS + 5 * KV_LAYERS_MOST,
+	ROW_TYPES_MOST = 64 + 2 * KV_LAYERS_MOST * (int)sizeof "\"q8_0-hadamard\"," };
+
 struct text {
-	/* enough for every field at its longest */
-	char data[4096 + 32 * KV_ROPE_PAIRS + 5 * KV_LAYERS_MOST];
-	size_t n;
+	char *data;
+	size_t size, n;
 };
 
 static void add_text(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -23,7 +26,7 @@ static void add_text(struct text *t, const char *fmt, ...) __attribute__((format
 static void
 add_text(struct text *t, const char *fmt, ...)
 {
-	size_t room = sizeof t->data - t->n;
+	size_t room = t->size - t->n;
 	va_list ap;
 	int n;
 
@@ -179,27 +182,57 @@ is_finite(const struct kv_model *m)
 	return 1;
 }
 
+static void
+put_row_types(struct text *t, const char *key, const struct kv_head *head, enum kv_kind kind)
+{
+	const char *name;
+	uint32_t l;
+
+	add_text(t, "\"%s\":", key);
+	for (l = 0; l < head->model.layers && l < KV_LAYERS_MOST; l++) {
+		name = kv_row_type_name(kv_head_row_type(head, kind, l));
+		add_text(t, "%s\"%s\"", l == 0 ? "[" : ",", name != NULL ? name : "none");
+	}
+	add_text(t, "]");
+}
+
+static void
+put_head(struct text *t, const struct kv_head *head)
+{
+	add_text(t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
+	put_fields(t, &head->model, kv_model_fields);
+	add_text(t, ",\"next_position\":%u", head->next_position);
+	if (kv_head_is_quantised(head)) {
+		add_text(t, ",\"row_types\":{");
+		put_row_types(t, "keys", head, KV_KEYS);
+		add_text(t, ",");
+		put_row_types(t, "values", head, KV_VALS);
+		add_text(t, "}");
+	}
+	add_text(t, "}");
+}
+
 int
 kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_message *why)
 {
 	const struct kv_model *m = &head->model;
+	struct text t = { .size = FIELDS_MOST + ROW_TYPES_MOST };
 	struct kv_head again;
-	struct text t = { .n = 0 };
 
 	*json = NULL;
 	if (!is_finite(m))
 		return kv_say(why, KV_EINVAL, "a real number of the model is not finite");
 	if (kv_rope_name(m->rope_type) == NULL)
 		return kv_say(why, KV_EINVAL, "rope.type %d is not known", (int)m->rope_type);
-	add_text(&t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
-	put_fields(&t, m, kv_model_fields);
-	add_text(&t, ",\"next_position\":%u}", head->next_position);
-	/* Never writes what the reader would refuse. */
-	if (kv_head_get(&again, t.data, t.n, why) != KV_OK)
-		return why->code = KV_EINVAL;
-	*json = strdup(t.data);
-	if (*json == NULL)
+	if ((t.data = malloc(t.size)) == NULL)
 		return kv_say(why, KV_ENOMEM, "no memory for HEAD");
+	put_head(&t, head);
+	/* Never writes what the reader would refuse. */
+	if (kv_head_get(&again, t.data, t.n, why) != KV_OK) {
+		free(t.data);
+		return why->code = KV_EINVAL;
+	}
+	*json = t.data;
 	*size = t.n;
 	return KV_OK;
 }
@@ -230,8 +263,9 @@ kv_model_diff(const struct kv_model *a, const struct kv_model *b, const char *a_
 	static const struct { const struct head_field *fields; const char *prefix; } groups[] = {
 		{ kv_model_fields, "" }, { kv_rope_fields, "rope." }
 	};
+	char a_data[FIELDS_MOST], b_data[FIELDS_MOST];
+	struct text in_a = { a_data, sizeof a_data, 0 }, in_b = { b_data, sizeof b_data, 0 };
 	const struct head_field *f;
-	struct text in_a, in_b;
 	size_t i, used = 0;
 	int n = 0, k;
 
@@ -247,8 +281,8 @@ kv_model_diff(const struct kv_model *a, const struct kv_model *b, const char *a_
 			if (used >= size)
 				continue;
 			if (f->kind == FACTORS || f->kind == LAYERS) {
-				snprintf(in_a.data, sizeof in_a.data, "others");
-				snprintf(in_b.data, sizeof in_b.data, "others");
+				snprintf(a_data, sizeof a_data, "others");
+				snprintf(b_data, sizeof b_data, "others");
 			}
 			k = snprintf(text + used, size - used, "%s%s%s: %s %s, %s %s",
 			    n > 1 ? "; " : "", groups[i].prefix, f->key, in_a.data, a_name,

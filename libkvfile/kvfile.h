@@ -21,8 +21,8 @@
 #ifndef KVFILE_H
 #define KVFILE_H
 
-#include "dtype.h"
 #include "kinds.h"
+#include "rowtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -114,9 +114,19 @@ struct kv_model {
 
 struct kv_head {
 	struct kv_model model;
-	enum kv_dtype dtype;            /* of keys, values, observation queries */
+	enum kv_dtype dtype;            /* of observation queries, indexes, and rows of type 0 */
 	uint32_t next_position;         /* of the next token */
+	/* enum kv_row_type of each layer's rows in KEYS and VALS, quantised, 4.20; 0: elements of
+	 * dtype */
+	uint8_t key_type[KV_LAYERS_MOST], value_type[KV_LAYERS_MOST];
 };
+
+/* Returns the type, never 0, of the rows of a layer, and the bytes of one; kind is KV_KEYS or
+ * KV_VALS. */
+enum kv_row_type kv_head_row_type(const struct kv_head *head, enum kv_kind kind, uint32_t layer);
+size_t kv_head_row_bytes(const struct kv_head *head, enum kv_kind kind, uint32_t layer);
+/* Returns whether some layer has rows of a quantised type. */
+int kv_head_is_quantised(const struct kv_head *head);
 
 /* Returns "default", "llama3" ...; NULL for an unknown type. */
 const char *kv_rope_name(enum kv_rope type);

@@ -27,7 +27,7 @@ locate_rows(const struct kv_reader *r, uint64_t i, char *text, size_t size)
 		start = KV_SCORE_LABEL;
 		width = 4;
 	} else if (r->h.kind == KV_KEYS || r->h.kind == KV_VALS)
-		width = r->head.model.head_width * kv_dtype_size(r->head.dtype);
+		width = kv_head_row_bytes(&r->head, r->h.kind, r->h.layer);
 	else
 		return;
 	last = i * KV_BLOCK + kv_block_size(r->h.raw_size, i) - 1;
@@ -157,6 +157,17 @@ check_content(struct kv_reader *r, const uint8_t *content)
 	return KV_OK;
 }
 
+/* Checks the next n bytes of content, if they are quantised rows. */
+static int
+check_rows(struct kv_reader *r, const uint8_t *part, size_t n)
+{
+	struct kv_message why;
+
+	if (kv_row_check(&r->row_check, &r->rows.rows, part, n, &why) != KV_OK)
+		return kv_reader_fail(r, why.code, "%s", why.text);
+	return KV_OK;
+}
+
 /* Loads block i into content_memory. aside: bytes of compressed blocks so far, for kv_copy(). */
 static int
 load_block(struct kv_reader *r, uint64_t i, size_t *aside)
@@ -193,7 +204,8 @@ kv_payload_load(struct kv_reader *r)
 	for (i = 0; i < r->blocks && code == KV_OK; i++)
 		code = load_block(r, i, &aside);
 	r->content = r->blocks > 0 ? r->content_memory.data : NULL;
-	if (code != KV_OK || kv_payload_end(r) != KV_OK || check_content(r, r->content) != KV_OK)
+	if (code != KV_OK || check_rows(r, r->content, (size_t)r->h.raw_size) != KV_OK ||
+	    kv_payload_end(r) != KV_OK || check_content(r, r->content) != KV_OK)
 		return r->error.code;
 	r->state = STATE_LOADED;
 	return KV_OK;
@@ -213,7 +225,9 @@ kv_payload_next(struct kv_reader *r, const uint8_t **part, size_t *size)
 	if (take_block(r, i, &e, stored) != KV_OK)
 		return r->error.code;
 	*part = e.codec == CODEC_PLAIN ? stored : decoded;
-	return e.codec == CODEC_PLAIN ? KV_OK : decode_block(r, i, &e, stored, decoded);
+	if (e.codec != CODEC_PLAIN && decode_block(r, i, &e, stored, decoded) != KV_OK)
+		return r->error.code;
+	return check_rows(r, *part, *size);
 }
 
 int
@@ -354,6 +368,11 @@ copy_section(struct kv_reader *r, struct kv_writer *w)
 		no_memory(r);
 		goto damaged;
 	}
+	if ((r->h.kind == KV_KEYS || r->h.kind == KV_VALS) &&
+	    kv_head_row_type(&r->head, r->h.kind, r->h.layer) !=
+	    kv_head_row_type(kv_writer_head(w), r->h.kind, r->h.layer))
+		return kv_writer_refuse(w, r->h.kind, r->h.layer,
+		    "its rows have another type here");
 	if (r->h.kind == KV_POSN || kv_kind_is(r->h.kind, KV_INDEX)) {
 		code = kv_writer_content(w, &r->h, r->content);
 		if (code != KV_OK)

@@ -111,6 +111,7 @@ take_header(struct kv_reader *r)
 		return kv_reader_fail(r, KV_ECORRUPT, "the fill after its table is not zero");
 	r->payload = r->in.pos;
 	r->next = 0;
+	kv_row_check_start(&r->row_check, &r->head, &r->h);
 	r->state = STATE_FRESH;
 	if (r->h.kind == KV_POSN)
 		r->has_rows = r->rows.has_keys = 0;
@@ -143,15 +144,20 @@ open_head(struct kv_reader *r)
 {
 	uint8_t buf[KV_PREAMBLE];
 	struct kv_message why;
+	uint64_t features;
 
 	if (kv_input_take(&r->in, buf, KV_PREAMBLE, NULL) != 0)
 		return kv_reader_short(r, "the preamble", 0);
-	if (kv_preamble_get(buf, &why) != KV_OK)
+	if (kv_preamble_get(buf, &features, &why) != KV_OK)
 		return kv_reader_fail(r, why.code, "%s", why.text);
 	if (take_section(r) != KV_OK || kv_payload_load(r) != KV_OK)
 		return r->error.code;
 	if (kv_head_get(&r->head, r->content, (size_t)r->h.raw_size, &why) != KV_OK)
 		return kv_reader_fail(r, why.code, "%s", why.text);
+	if (((features & KV_FEATURE_ROW_TYPES) != 0) != kv_head_is_quantised(&r->head))
+		return kv_reader_fail(r, KV_ECORRUPT, "row_types is %s, and feature bit 0 is %s",
+		    kv_head_is_quantised(&r->head) ? "there" : "not there",
+		    features & KV_FEATURE_ROW_TYPES ? "set" : "not set");
 	r->order.layers = r->head.model.layers;
 	r->state = STATE_PASSED;
 	return KV_OK;

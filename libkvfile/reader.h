@@ -7,6 +7,7 @@
 #include "content.h"
 #include "input.h"
 #include "order.h"
+#include "rowcheck.h"
 #include "seal.h"
 
 #pragma GCC visibility push(hidden)
@@ -43,6 +44,7 @@ struct kv_reader {
 	uint64_t offset;        /* of its header */
 	uint64_t payload;       /* of its first block */
 	uint64_t blocks;
+	struct kv_row_check row_check;  /* of KEYS and VALS */
 	/* block that kv_read() returns next; if loaded: 1 = all was returned */
 	uint64_t next;
 	const uint8_t *table;   /* [blocks] entries, checked */

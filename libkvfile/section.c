@@ -89,19 +89,20 @@ kv_block_size(uint64_t raw_size, uint64_t i)
 }
 
 void
-kv_preamble_put(uint8_t p[KV_PREAMBLE])
+kv_preamble_put(uint8_t p[KV_PREAMBLE], uint64_t features)
 {
 	memset(p, 0, KV_PREAMBLE);
 	memcpy(p, magic, sizeof magic);
 	put16(p + 8, KV_VERSION);
 	put32(p + 12, BYTE_ORDER_PROOF);
+	put64(p + 16, features);
 	put64(p + HASHED, kv_hash(p, HASHED));
 }
 
 int
-kv_preamble_get(const uint8_t p[KV_PREAMBLE], struct kv_message *why)
+kv_preamble_get(const uint8_t p[KV_PREAMBLE], uint64_t *features, struct kv_message *why)
 {
-	uint64_t features = get64(p + 16);
+	uint64_t unknown;
 
 	if (memcmp(p, magic, sizeof magic) != 0) {
 		if (memcmp(p + 1, magic + 1, 3) == 0)
@@ -118,9 +119,11 @@ kv_preamble_get(const uint8_t p[KV_PREAMBLE], struct kv_message *why)
 		return kv_bad(why, "preamble: version 0 does not exist");
 	if (get32(p + 12) != BYTE_ORDER_PROOF)
 		return kv_bad(why, "preamble: wrong byte order 0x%08x", get32(p + 12));
-	if (features != 0)
+	*features = get64(p + 16);
+	unknown = *features & ~(uint64_t)KV_FEATURES;
+	if (unknown != 0)
 		return kv_say(why, KV_EVERSION, "feature bit %d is not known",
-		    __builtin_ctzll(features));
+		    __builtin_ctzll(unknown));
 	if (get16(p + 10) != 0 || !all_zero(p + 24, 32))
 		return kv_bad(why, "preamble: bytes that must be zero are not");
 	return KV_OK;

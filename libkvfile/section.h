@@ -58,8 +58,12 @@ uint64_t kv_table_size(uint64_t raw_size);      /* 24 * blocks */
 /* Returns the bytes of content in block i. */
 size_t kv_block_size(uint64_t raw_size, uint64_t i);
 
-void kv_preamble_put(uint8_t p[KV_PREAMBLE]);
-int kv_preamble_get(const uint8_t p[KV_PREAMBLE], struct kv_message *why);
+/* Bits of the preamble's features, 3.1 */
+#define KV_FEATURE_ROW_TYPES 1
+#define KV_FEATURES KV_FEATURE_ROW_TYPES        /* those that this version knows */
+
+void kv_preamble_put(uint8_t p[KV_PREAMBLE], uint64_t features);
+int kv_preamble_get(const uint8_t p[KV_PREAMBLE], uint64_t *features, struct kv_message *why);
 
 /* kv_header_put() computes h->hash. kv_header_get() sets h->type to "" until the hash is
  * checked. */

@@ -10,7 +10,9 @@
 #include "order.h"
 #include "output.h"
 #include "provenance.h"
+#include "rowcheck.h"
 #include "seal.h"
+#include "spans.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,48 +210,24 @@ kv_writer_late(struct kv_writer *w, const void *data, size_t n)
 
 /* ---- spans ---- */
 
-/* Iterates over spans in pieces that need not end where a span ends. */
-struct cursor {
-	const struct kv_span *span;
-	size_t used;            /* of that span */
-};
-
-/* Returns the next n bytes: in place, or gathered in memory of n bytes. The spans have that
- * many. */
-static const uint8_t *
-take(struct cursor *c, size_t n, uint8_t *memory)
-{
-	const uint8_t *from;
-	size_t have, k;
-
-	while (c->span->size == c->used)
-		c->span++, c->used = 0;
-	from = (const uint8_t *)c->span->data + c->used;
-	if (c->span->size - c->used >= n) {
-		c->used += n;
-		return from;
-	}
-	for (have = 0; have < n; have += k, c->used += k) {
-		while (c->span->size == c->used)
-			c->span++, c->used = 0;
-		k = c->span->size - c->used < n - have ? c->span->size - c->used : n - have;
-		memcpy(memory + have, (const uint8_t *)c->span->data + c->used, k);
-	}
-	return memory;
-}
-
 static int
-pack_spans(struct kv_writer *w, const struct kv_span *spans, uint64_t size, int compress)
+pack_spans(struct kv_writer *w, const struct kv_header *h, const struct kv_span *spans,
+    int compress)
 {
 	struct cursor c = { spans, 0 };
-	uint64_t i, blocks = kv_blocks(size);
+	struct kv_row_check rows;
+	struct kv_message why;
 	const uint8_t *data;
+	uint64_t i;
 	size_t n;
 
-	for (i = 0; i < blocks; i++) {
-		n = kv_block_size(size, i);
+	kv_row_check_start(&rows, &w->head, h);
+	for (i = 0; i < kv_blocks(h->raw_size); i++) {
+		n = kv_block_size(h->raw_size, i);
 		data = take(&c, n, w->gathered.data);
-		if (kv_pack_content(&w->pack, data, n, compress, size) != 0)
+		if (kv_row_check(&rows, &w->rows.rows, data, n, &why) != KV_OK)
+			return fail(w, KV_EINVAL, h->type, h->layer, why.text);
+		if (kv_pack_content(&w->pack, data, n, compress, h->raw_size) != 0)
 			return no_memory(w);
 	}
 	return KV_OK;
@@ -334,7 +312,7 @@ put_section(struct kv_writer *w, const char *type, uint32_t layer, unsigned elem
 		return w->error.code;
 	if (n > 1 && kv_buffer_need(&w->gathered, KV_BLOCK, 0, KV_BLOCK) != 0)
 		return no_memory(w);
-	if (pack_spans(w, spans, size, compress) == KV_OK) {
+	if (pack_spans(w, &h, spans, compress) == KV_OK) {
 		h.stored_size = w->pack.stored;
 		(void)write_spans(w, &h, spans);
 	}
@@ -440,7 +418,7 @@ start(struct kv_writer *w, const struct kv_span *head)
 	uint8_t preamble[KV_PREAMBLE];
 
 	w->order.layers = w->head.model.layers;
-	kv_preamble_put(preamble);
+	kv_preamble_put(preamble, kv_head_is_quantised(&w->head) ? KV_FEATURE_ROW_TYPES : 0);
 	if (kv_output_put(&w->out, preamble, sizeof preamble, &w->error) == KV_OK &&
 	    write_section(w, "HEAD", KV_NO_LAYER, 1, head, 1, 0) == KV_OK)
 		(void)kv_output_flush(&w->out, &w->error);

@@ -1,6 +1,6 @@
 # Unit tests of libkvfile
 
-kvfile_tests = codec content copy damage dtype dump keyindex log output rows rowtype \
+kvfile_tests = codec content copy damage dtype dump keyindex log output quantised rows rowtype \
 	vectors
 UNIT_TESTS += $(kvfile_tests:%=$(O)/tests/unit/kvfile_%) $(O)/tests/unit/kvfile_symbols
 
