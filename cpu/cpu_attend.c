@@ -25,6 +25,7 @@
 
 /* How one call is cut. */
 struct plan {
+	const struct simd *simd;
 	const struct query *query;
 	const struct layer_rows *rows;
 	const struct chosen *chosen; /* only these rows, seen by all; NULL: all */
@@ -122,13 +123,13 @@ make_plan(struct dev *d, struct plan *p, const struct query *query, const struct
 	if (chosen != NULL && (!cpu_one_query_row(d, query) || !cpu_can_be_chosen(d, rows, chosen)))
 		return 0;
 	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 ||
-	    kv_dtype_size(rows->dtype) == 0) {
+	    rows_k_bytes(rows) == 0 || rows_v_bytes(rows) == 0) {
 		cpu_fail(d, "attention: %zu query heads over %u KV heads of width %u", H,
 		    rows->heads, rows->width);
 		return 0;
 	}
-	*p = (struct plan){ .query = query, .rows = rows, .chosen = chosen, .N = N, .H = H,
-		.R = H / rows->heads, .E = rows->width };
+	*p = (struct plan){ .simd = d->simd, .query = query, .rows = rows, .chosen = chosen,
+		.N = N, .H = H, .R = H / rows->heads, .E = rows->width };
 	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
 	p->blocks = (N + p->block - 1) / p->block;
 	for (g = 0; g < rows->heads; g++)
@@ -158,15 +159,17 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 	float *to;
 	const size_t E = p->E, N = p->N - n0 < p->block ? p->N - n0 : p->block, M = N * p->R;
 	const size_t width = p->R * E;
-	const size_t at = c->start[g] * E * kv_dtype_size(c->dtype);
 	const float scale = (float)(1 / sqrt((double)E));
 	uint32_t *from, *seen, first, last;
 	size_t n, r, e;
 
-	*j = (struct attend_job){ .dtype = c->dtype, .E = E, .M = M,
-		.softcap = p->query->softcap };
-	j->k = c->k == NULL ? NULL : (const char *)c->k + at;   /* no rows at all */
-	j->v = c->v == NULL ? NULL : (const char *)c->v + at;
+	*j = (struct attend_job){ .k_type = kv_row_type_base(rows_k_type(c)),
+		.v_type = kv_row_type_base(rows_v_type(c)), .k_bytes = rows_k_bytes(c),
+		.v_bytes = rows_v_bytes(c), .E = E, .M = M, .softcap = p->query->softcap };
+	if (c->k != NULL)                      /* NULL: no rows at all */
+		j->k = (const char *)c->k + c->start[g] * j->k_bytes;
+	if (c->v != NULL)
+		j->v = (const char *)c->v + c->start[g] * j->v_bytes;
 	j->o = scratch;
 	j->kt = j->o + M * PADDED(E);
 	j->vt = j->kt + E * KEY_TILE;
@@ -187,6 +190,8 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 		for (e = 0; e < width; e++)
 			to[e] = q[e] * scale;
 	}
+	if (cpu_transformed(rows_k_type(c)))
+		p->simd->transform(scratch, E, M);
 	j->first = from[0];
 	j->last = last;
 	j->from = from;
@@ -213,7 +218,7 @@ list_rows(const struct plan *p, struct attend_job *j, size_t g)
 
 /* o[E] and lse (each NULL = not wanted) <- query row m of a job that has run, normalised */
 static void
-finish_job(const struct attend_job *j, size_t m, float *o, float *lse)
+finish_job(const struct plan *p, const struct attend_job *j, size_t m, float *o, float *lse)
 {
 	const float *from = j->o + m * PADDED(j->E);
 	float sum = 0, scale;
@@ -226,6 +231,8 @@ finish_job(const struct attend_job *j, size_t m, float *o, float *lse)
 		*lse = sum == 0 ? -INFINITY : j->m[m] + logf(sum);
 	for (i = 0; o != NULL && i < j->E; i++)
 		o[i] = from[i] * scale;
+	if (o != NULL && cpu_transformed(rows_v_type(p->rows)))
+		p->simd->transform(o, j->E, 1);
 }
 
 /* One call of attend(), or of add_mass() */
@@ -270,10 +277,11 @@ attend_item(void *arg, size_t item, int thread)
 	memset(j.l, 0, j.M * 16 * sizeof *j.l);
 	for (m = 0; m < j.M; m++)
 		j.m[m] = -INFINITY;
-	a->d->simd->attend(&j);
+	p->simd->attend(&j);
 	for (m = 0; m < j.M; m++) {
 		at = (n0 + m / p->R) * p->H + g * p->R + m % p->R;
-		finish_job(&j, m, o == NULL ? NULL : o + at * p->E, lse == NULL ? NULL : lse + at);
+		finish_job(p, &j, m, o == NULL ? NULL : o + at * p->E,
+		    lse == NULL ? NULL : lse + at);
 	}
 }
 
@@ -497,7 +505,7 @@ mass_item(void *arg, size_t item, int thread)
 		j.last = j.last < end ? j.last : end;
 		for (m = 0; m < j.M; m++)
 			j.m[m] = a->norm[(n0 + m / p->R) * p->H + g * p->R + m % p->R];
-		a->d->simd->mass(&j, sum, MASS_ROWS, p->R);
+		p->simd->mass(&j, sum, MASS_ROWS, p->R);
 	}
 	for (r = 0; r < p->R; r++)
 		for (s = 0; s < end - first && first < end; s++) {
@@ -539,27 +547,6 @@ cpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 		add_mass(&a);
 }
 
-/* lse[n] <- that of the rows of both. A NaN stays. */
-static void
-merge_lse(float *lse, const float *other, size_t n)
-{
-	float high, low;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		high = lse[i] > other[i] ? lse[i] : other[i];
-		low = lse[i] > other[i] ? other[i] : lse[i];
-		lse[i] = low == -INFINITY ? high : high + log1pf(expf(low - high));
-	}
-}
-
-void
-cpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
-{
-	if (d->error[0] == '\0')
-		merge_lse(lse, other, n);
-}
-
 void
 cpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *query,
     const struct layer_rows *rows, const struct layer_rows *own, enum over_queries over)
@@ -590,7 +577,7 @@ cpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 	attend(&a);
 	if (own != NULL) {
 		attend(&b);
-		merge_lse(a.lse, b.lse, queries);
+		cpu_lse_merge(d, a.lse, b.lse, queries);
 	}
 	add_mass(&a);
 }

@@ -55,11 +55,11 @@ struct gather_call {
 static void
 copy_rows(struct layer_rows *to, size_t dst, const struct layer_rows *from, size_t src, size_t n)
 {
-	const size_t bytes = from->width * kv_dtype_size(from->dtype);
+	const size_t k = rows_k_bytes(from), v = rows_v_bytes(from);
 
-	memcpy((char *)to->k + dst * bytes, (const char *)from->k + src * bytes, n * bytes);
+	memcpy((char *)to->k + dst * k, (const char *)from->k + src * k, n * k);
 	if (to->v != NULL && from->v != NULL)
-		memcpy((char *)to->v + dst * bytes, (const char *)from->v + src * bytes, n * bytes);
+		memcpy((char *)to->v + dst * v, (const char *)from->v + src * v, n * v);
 	memcpy(to->pos + dst, from->pos + src, n * sizeof *to->pos);
 }
 
@@ -143,7 +143,8 @@ rebuild_item(void *arg, size_t item, int thread)
 	const struct layer_rows *to = b->to;
 	const struct simd *simd = b->d->simd;
 	const size_t g = item / b->parts, E = to->width, rank = b->low->rank;
-	const size_t size = kv_dtype_size(to->dtype), bytes = E * size;
+	const enum kv_dtype dtype = (enum kv_dtype)rows_k_type(to);
+	const size_t size = kv_dtype_size(dtype), bytes = E * size;
 	float *right = b->scratch + (size_t)thread * b->floats, *x = right + PADDED(E * rank);
 	float *y = x + PADDED(ROWS * rank), *c = y + ROWS * E, *s = c + PADDED(E / 2);
 	uint32_t dst[ROWS];
@@ -152,7 +153,7 @@ rebuild_item(void *arg, size_t item, int thread)
 
 	if (m == 0)
 		return;
-	simd->widen(right, (const char *)b->low->right + g * E * rank * size, to->dtype, E * rank);
+	simd->widen(right, (const char *)b->low->right + g * E * rank * size, dtype, E * rank);
 	status = dnnl_sgemm('N', 'T', (dnnl_dim_t)m, (dnnl_dim_t)E, (dnnl_dim_t)rank, 1, x,
 	    (dnnl_dim_t)rank, right, (dnnl_dim_t)rank, 0, y, (dnnl_dim_t)E);
 	if (status != dnnl_success)
@@ -162,7 +163,7 @@ rebuild_item(void *arg, size_t item, int thread)
 		row = to->start[g] + dst[i];
 		simd->cos_sin(c, s, to->pos[row], b->freq, E / 2);
 		simd->rotate(y + i * E, c, s, 1, E);
-		kv_from_f32((char *)to->k + row * bytes, y + i * E, to->dtype, E);
+		kv_from_f32((char *)to->k + row * bytes, y + i * E, dtype, E);
 	}
 }
 
@@ -177,9 +178,10 @@ cpu_rebuild(struct dev *d, struct layer_rows *to, const struct chosen *chosen,
 
 	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, to, chosen))
 		return;
-	if (low->chunk == 0 || rank == 0 || low->dtype != to->dtype) {
+	if (low->chunk == 0 || rank == 0 || (enum kv_row_type)low->dtype != rows_k_type(to)) {
 		cpu_fail(d, "rebuild: rank %zu, chunks of %u rows, %s factors of %s keys", rank,
-		    low->chunk, kv_dtype_name(low->dtype), kv_dtype_name(to->dtype));
+		    low->chunk, kv_dtype_name(low->dtype),
+		    kv_row_type_name(rows_k_type(to)));
 		return;
 	}
 	for (g = 0; g < to->heads; g++)

@@ -32,7 +32,8 @@ compact_list(void *arg, size_t item, int thread)
 {
 	const struct compact_call *k = arg;
 	const struct layer_rows *c = k->rows;
-	const size_t g = item / 3, bytes = c->width * kv_dtype_size(c->dtype), n = k->count[g];
+	const size_t bytes = item % 3 == 0 ? rows_k_bytes(c) : rows_v_bytes(c);
+	const size_t g = item / 3, n = k->count[g];
 	const uint32_t *keep = k->keep[g];
 	float *mass;
 	size_t r;

@@ -13,6 +13,14 @@
  * thread writes: without the page in between two threads took a quarter longer. */
 #define SCRATCH(E) (GROUP_HEADS * PADDED(E) + 1024)
 
+/* Scratch of one thread for making entries of rows that are widened: PIECE_ROWS of them, and bounds
+ * of two pieces of a page */
+#define PIECE_ROWS 128
+#define PACK_FLOATS(E) (PADDED(PIECE_ROWS * (E)) + PADDED(4 * (E)) + 1024)
+
+/* Scratch of one thread for scores with keys that are quantised, beside SCRATCH(E) */
+#define TILE_FLOATS(E) ((E) * KEY_TILE + SCORE_ROWS * KEY_TILE)
+
 /* One call of one op; each op uses some of it. */
 struct index_call {
 	const struct simd *simd;
@@ -22,10 +30,12 @@ struct index_call {
 	size_t R, E;
 	size_t step, steps;          /* entries or rows of an item; items of one KV head */
 	uint32_t *done;              /* [G] entries that are there already */
-	void (*pack)(void *, const void *, enum kv_dtype, size_t, size_t);
+	int pages;                   /* makes bounds of pages; 0: keys in one bit */
 	const float *q;              /* [H][E], multiplied by 1/sqrt(E) */
 	const float *arranged;       /* [H][DOTS_LD(E)] the same for dots() */
-	float *w;                    /* scratch [threads][SCRATCH(E)] */
+	const float *transformed;    /* [H][E] the same for quantised keys */
+	float *w;                    /* scratch [threads][floats] */
+	size_t floats;
 	float *score;
 	size_t stride;
 	float softcap;               /* of scores; 0: none */
@@ -36,7 +46,7 @@ key_at(const struct index_call *c, size_t g, size_t row)
 {
 	const struct layer_rows *r = c->rows;
 
-	return (const char *)r->k + (r->start[g] + row) * c->E * kv_dtype_size(r->dtype);
+	return (const char *)r->k + (r->start[g] + row) * rows_k_bytes(r);
 }
 
 static char *
@@ -87,7 +97,7 @@ fits(struct dev *d, const struct entries *e, const struct layer_rows *rows, size
 	if (d->error[0] != '\0')
 		return 0;
 	if (e->heads != rows->heads || e->width != rows->width || e->rows == 0 ||
-	    e->bytes != bytes || kv_dtype_size(rows->dtype) == 0) {
+	    e->bytes != bytes || rows_k_bytes(rows) == 0) {
 		cpu_fail(d, "index: %zu bytes for %u rows of %u KV heads of width %u, and keys of "
 		    "%u of width %u", e->bytes, e->rows, e->heads, e->width, rows->heads,
 		    rows->width);
@@ -113,6 +123,60 @@ bits_fit(struct dev *d, const struct entries *e, const struct layer_rows *rows)
 
 /* ---- making them ---- */
 
+/* An index is made of the keys as they lie where they are elements of its dtype. Other keys are
+ * widened into the scratch of a thread before, up to PIECE_ROWS rows at a time. */
+static int
+are_widened(const struct index_call *c)
+{
+	return rows_k_type(c->rows) != (enum kv_row_type)c->rows->dtype;
+}
+
+/* to[n][E] f32 <- rows of the KV head */
+static void
+widen_keys(const struct index_call *c, float *to, size_t g, size_t row, size_t n)
+{
+	const enum kv_row_type type = rows_k_type(c->rows);
+
+	c->simd->dequantise(to, key_at(c, g, row), kv_row_type_base(type), c->E, n);
+	if (cpu_transformed(type))
+		c->simd->transform(to, c->E, n);
+}
+
+/* Bounds of two pieces of a page: of[E] the minima, of[E .. 2E-1] the maxima. NaN: there are none.
+ */
+static void
+merge_bounds(float *of, const float *piece, size_t E)
+{
+	size_t i;
+
+	for (i = 0; i < 2 * E; i++)
+		if (of[i] != of[i] || (i < E ? piece[i] < of[i] : piece[i] > of[i]))
+			of[i] = piece[i];
+}
+
+/* entry <- that of `rows` rows from row on, which are widened into scratch[PACK_FLOATS(E)] */
+static void
+pack_widened(const struct index_call *c, char *entry, size_t g, size_t row, float *scratch)
+{
+	const size_t rows = c->e->rows, E = c->E;
+	float *bounds = scratch + PIECE_ROWS * E, *piece = bounds + 2 * E;
+	size_t i, n;
+
+	if (!c->pages) {                               /* at most PIECE_ROWS rows */
+		widen_keys(c, scratch, g, row, rows);
+		c->simd->pack_bits(entry, scratch, KV_F32, rows, E);
+		return;
+	}
+	for (i = 0; i < rows; i += n) {
+		n = rows - i < PIECE_ROWS ? rows - i : PIECE_ROWS;
+		widen_keys(c, scratch, g, row + i, n);
+		c->simd->pack_page(i == 0 ? bounds : piece, scratch, KV_F32, n, E);
+		if (i > 0)
+			merge_bounds(bounds, piece, E);
+	}
+	kv_from_f32(entry, bounds, c->dtype, 2 * E);
+}
+
 static void
 pack_item(void *arg, size_t item, int thread)
 {
@@ -120,9 +184,16 @@ pack_item(void *arg, size_t item, int thread)
 	const size_t u = c->e->rows;
 	size_t first, last, i, g = item_range(c, item, &first, &last, c->e->len);
 
-	(void)thread;
 	for (i = first > c->done[g] ? first : c->done[g]; i < last; i++)
-		c->pack(entry_at(c, g, i), key_at(c, g, i * u), c->dtype, u, c->E);
+		if (are_widened(c))
+			pack_widened(c, entry_at(c, g, i), g, i * u,
+			    c->w + (size_t)thread * PACK_FLOATS(c->E));
+		else if (c->pages)
+			c->simd->pack_page(entry_at(c, g, i), key_at(c, g, i * u), c->dtype, u,
+			    c->E);
+		else
+			c->simd->pack_bits(entry_at(c, g, i), key_at(c, g, i * u), c->dtype, u,
+			    c->E);
 }
 
 /* Makes the entries that are missing; their number grows. */
@@ -130,10 +201,13 @@ static void
 pack(struct dev *d, struct index_call *c, struct entries *e)
 {
 	uint32_t g, whole;
-	size_t added = 0;
+	size_t added = 0, floats = 0;
 
-	if ((c->done = cpu_scratch(d, e->heads * sizeof *c->done)) == NULL)
+	if (are_widened(c))
+		floats = d->threads * PACK_FLOATS(c->E);
+	if ((c->w = cpu_scratch(d, (floats + e->heads) * sizeof *c->w)) == NULL)
 		return;
+	c->done = (uint32_t *)(c->w + floats);
 	for (g = 0; g < e->heads; g++)
 		if (c->rows->len[g] / e->rows > e->capacity[g]) {
 			cpu_fail(d, "index: no room for %u entries", c->rows->len[g] / e->rows);
@@ -153,7 +227,7 @@ void
 cpu_pack_bits(struct dev *d, struct entries *e, const struct layer_rows *rows)
 {
 	struct index_call c = { .e = e, .rows = rows, .dtype = rows->dtype, .E = rows->width,
-		.pack = d->simd->pack_bits };
+		.simd = d->simd };
 
 	if (bits_fit(d, e, rows))
 		pack(d, &c, e);
@@ -163,7 +237,7 @@ void
 cpu_pack_pages(struct dev *d, struct entries *e, const struct layer_rows *rows)
 {
 	struct index_call c = { .e = e, .rows = rows, .dtype = rows->dtype, .E = rows->width,
-		.pack = d->simd->pack_page };
+		.simd = d->simd, .pages = 1 };
 
 	if (fits(d, e, rows, 2 * c.E * kv_dtype_size(rows->dtype)))
 		pack(d, &c, e);
@@ -171,29 +245,46 @@ cpu_pack_pages(struct dev *d, struct entries *e, const struct layer_rows *rows)
 
 /* ---- scoring with them ---- */
 
+/* to[H][E] <- q for keys of a quantised type */
+static void
+transform_queries(const struct simd *simd, float *to, const float *q, enum kv_row_type type,
+    size_t H, size_t E)
+{
+	memcpy(to, q, H * E * sizeof *to);
+	if (cpu_transformed(type))
+		simd->transform(to, E, H);
+}
+
 /* c->q <- q / sqrt(E) in scratch; 0 after remembering a failure */
 static int
 start_scores(struct dev *d, struct index_call *c, const struct query *query, size_t G)
 {
 	const float scale = (float)(1 / sqrt((double)c->E));
-	const size_t H = query->H, all = H * c->E, w = d->threads * SCRATCH(c->E);
-	const size_t arranged = H * DOTS_LD(c->E);
+	const size_t H = query->H, all = H * c->E, arranged = H * DOTS_LD(c->E);
+	const enum kv_row_type type = c->rows == NULL ? KV_ROW_F32 : rows_k_type(c->rows);
+	size_t i, w;
 	float *to;
-	size_t i;
 
 	if (d->error[0] != '\0' || !cpu_one_query_row(d, query))
 		return 0;
-	if (G == 0 || c->E == 0 || H % G != 0 || kv_dtype_size(c->dtype) == 0) {
+	if (G == 0 || c->E == 0 || H % G != 0 || kv_dtype_size(c->dtype) == 0 ||
+	    kv_row_bytes(type, c->E) == 0) {
 		cpu_fail(d, "scores: %zu query heads over %zu KV heads of width %zu", H, G, c->E);
 		return 0;
 	}
-	if ((c->w = cpu_scratch(d, (w + all + arranged) * sizeof *c->w)) == NULL)
+	c->floats = SCRATCH(c->E) + (kv_row_type_quantised(type) ? TILE_FLOATS(c->E) : 0);
+	w = d->threads * c->floats;
+	if ((c->w = cpu_scratch(d, (w + 2 * all + arranged) * sizeof *c->w)) == NULL)
 		return 0;
 	for (i = 0, to = c->w + w; i < all; i++)
 		to[i] = query->q[i] * scale;
 	c->q = to;
-	d->simd->arrange(to + all, to, H, c->E, c->dtype);
 	c->arranged = to + all;
+	c->transformed = to + all + arranged;
+	if (!kv_row_type_quantised(type))
+		d->simd->arrange(to + all, to, H, c->E, (enum kv_dtype)type);
+	else
+		transform_queries(d->simd, to + all + arranged, to, type, H, c->E);
 	c->R = H / G;
 	c->softcap = query->softcap;
 	c->simd = d->simd;
@@ -210,7 +301,7 @@ job_of(const struct index_call *c, size_t g, size_t first, size_t last, size_t r
 		.bytes = e->bytes, .rows = e->rows, .dtype = c->dtype, .E = c->E, .M = c->R,
 		.q = c->q + g * c->R * c->E,
 		.score = c->score + g * c->R * c->stride + first * rows, .stride = c->stride,
-		.w = c->w + (size_t)thread * SCRATCH(c->E) };
+		.w = c->w + (size_t)thread * c->floats };
 }
 
 /* Caps scores first .. last-1 of the query heads of KV head g, while they are in a cache. */
@@ -224,15 +315,33 @@ cap_scores(const struct index_call *c, size_t g, size_t first, size_t last)
 		    c->softcap);
 }
 
+/* As score_keys(), of keys of a quantised type */
+static void
+score_quantised(const struct index_call *c, size_t g, size_t first, size_t last, int thread)
+{
+	struct attend_job j = { .k = key_at(c, g, 0), .E = c->E, .M = c->R, .first = first,
+		.k_type = kv_row_type_base(rows_k_type(c->rows)), .last = last,
+		.k_bytes = rows_k_bytes(c->rows), .q = c->transformed + g * c->R * c->E };
+
+	j.kt = c->w + (size_t)thread * c->floats + SCRATCH(c->E);
+	j.s = j.kt + c->E * KEY_TILE;
+	c->simd->key_scores(&j, c->score + g * c->R * c->stride + first, c->stride);
+}
+
 /* Scores of rows first .. last-1 of KV head g with their keys */
 static void
-score_keys(const struct index_call *c, size_t g, size_t first, size_t last)
+score_keys(const struct index_call *c, size_t g, size_t first, size_t last, int thread)
 {
+	const enum kv_row_type type = rows_k_type(c->rows);
+
 	if (first >= last)
 		return;
-	c->simd->dots(c->score + g * c->R * c->stride + first, c->stride,
-	    c->arranged + g * c->R * DOTS_LD(c->E), c->R, key_at(c, g, first), c->dtype,
-	    last - first, c->E, NULL, 0);
+	if (kv_row_type_quantised(type))
+		score_quantised(c, g, first, last, thread);
+	else
+		c->simd->dots(c->score + g * c->R * c->stride + first, c->stride,
+		    c->arranged + g * c->R * DOTS_LD(c->E), c->R, key_at(c, g, first),
+		    (enum kv_dtype)type, last - first, c->E, NULL, 0);
 	cap_scores(c, g, first, last);
 }
 
@@ -242,8 +351,7 @@ key_scores_item(void *arg, size_t item, int thread)
 	const struct index_call *c = arg;
 	size_t first, last, g = item_range(c, item, &first, &last, c->rows->len);
 
-	(void)thread;
-	score_keys(c, g, first, last);
+	score_keys(c, g, first, last, thread);
 }
 
 void
@@ -275,7 +383,7 @@ bits_scores_item(void *arg, size_t item, int thread)
 		cap_scores(c, g, first * u, last * u);
 	}
 	if (item % c->steps == 0)
-		score_keys(c, g, c->e->len[g] * u, c->rows->len[g]);
+		score_keys(c, g, c->e->len[g] * u, c->rows->len[g], thread);
 }
 
 void

@@ -13,6 +13,8 @@
  * cpu_threads.c the threads
  * cpu_limits.c  what the limits of the process leave of its memory
  * simd_*.c      inner loops, compiled once per instruction set
+ * simd_quantised.h  rows of any type as vectors
+ * simd_skinny.h     attention of few query rows
  * bf16_avx512.c inner loops of products in bf16, for the one set that has them
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
  *
@@ -46,8 +48,11 @@
 /* One KV head and M query rows that read it: query row m is row n = m / R of the call,
  * query head m % R of the group. Scratch belongs to one thread. */
 struct attend_job {
-	const void *k, *v;           /* [..][E] of dtype: this KV head's rows; v NULL: only m, l */
-	enum kv_dtype dtype;
+	const void *k, *v;           /* this KV head's rows; v NULL: only m, l */
+	/* without KV_ROW_HADAMARD: the job computes on rows as they are stored, so the caller
+	 * transforms queries before and outputs after it */
+	enum kv_row_type k_type, v_type;
+	size_t k_bytes, v_bytes;     /* of a row */
 	size_t E, M;
 	size_t first, last;          /* rows first..last-1 of the head, or of those chosen */
 	const uint32_t *at;          /* [last - first] where these are in k and v; NULL: in order */
@@ -105,6 +110,13 @@ struct simd {
 	 * there. l, o and v are not used; m holds the log-sum-exp of each query row. */
 	void (*mass)(const struct attend_job *, float *mass, size_t stride, size_t R);
 
+	/* score[m*stride + s - first] <- q[m] . key s, rows first..last-1, without softcap; only
+	 * k, q and the scratch of the job are used */
+	void (*key_scores)(const struct attend_job *, float *score, size_t stride);
+
+	/* dst[n][E] <- rows, as kv_rows_to_f32() of a type without KV_ROW_HADAMARD */
+	void (*dequantise)(float *dst, const void *rows, enum kv_row_type, size_t E, size_t n);
+
 	/* One entry of an index <- keys[u][E] of type, kv-snapshot(5) 4.15 and 4.16; u of bits
 	 * is 16, 32, 64 or 128 */
 	void (*pack_bits)(void *entry, const void *keys, enum kv_dtype type, size_t u, size_t E);
@@ -134,6 +146,9 @@ struct simd {
 	/* x[heads][E]: (x[i], x[i + E/2]) rotated by the angle with cosine c[i] and sine
 	 * s[i], i < E/2 */
 	void (*rotate)(float *x, const float *c, const float *s, size_t heads, size_t E);
+
+	/* x[n][E] <- their Walsh-Hadamard transforms, the bytes of kv_rows_rotate() */
+	void (*transform)(float *x, size_t E, size_t n);
 
 	/* y[n] <- silu(gate[n]) * up[n] */
 	void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
@@ -226,6 +241,13 @@ int cpu_one_query_row(struct dev *, const struct query *);
 size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t g);
 /* Returns 0 after remembering the failure. */
 int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chosen *);
+
+/* Are rows of the type stored as their Walsh-Hadamard transform? */
+static inline int
+cpu_transformed(enum kv_row_type type)
+{
+	return ((unsigned)type & KV_ROW_HADAMARD) != 0;
+}
 
 /* Ops of the other files; contracts in ops/ops.h */
 op_mem_info cpu_mem_info;

@@ -1,11 +1,12 @@
 /* cpu_rows.c - ops that handle one row at a time: embed, rmsnorm, rope, append, round, swiglu,
- * mix, argmax */
+ * mix, lse_merge, argmax */
 #include <math.h>
 
 #include "cpu/cpu_internal.h"
 
 /* What the items of one op read and write; each op uses some of it. Item n is row n. */
 struct rows {
+	struct dev *d;               /* append */
 	const struct simd *simd;
 	float *y;
 	const float *x, *w;          /* append: keys and values */
@@ -109,21 +110,34 @@ cpu_rope(struct dev *d, float *x, const uint32_t *pos, const struct rotary *rope
 		cpu_run(d, rope_row, &r, N, N * r.heads * r.width);
 }
 
+/* Stores x[width] as row number `row` of rows; what: "key", "value". Remembers a failure where the
+ * type cannot store it. */
+static void
+append_to(struct dev *d, void *rows, size_t row, const float *x, enum kv_row_type type,
+    size_t width, const char *what, size_t g)
+{
+	char *at = (char *)rows + row * kv_row_bytes(type, width);
+
+	if (kv_rows_from_f32(at, x, type, width, 1) < 1)
+		cpu_fail(d, "store: a %s of KV head %zu is not finite, or too large for %s", what,
+		    g, kv_row_type_name(type));
+}
+
 static void
 append_row(void *arg, size_t n, int thread)
 {
 	const struct rows *r = arg;
 	const struct layer_rows *c = r->cache;
-	const size_t bytes = r->width * kv_dtype_size(c->dtype);
 	size_t g, row, from;
 
 	(void)thread;
 	for (g = 0; g < r->heads; g++) {
 		row = c->start[g] + c->len[g] + n;
 		from = (n * r->heads + g) * r->width;
-		kv_from_f32((char *)c->k + row * bytes, r->x + from, c->dtype, r->width);
+		append_to(r->d, c->k, row, r->x + from, rows_k_type(c), r->width, "key", g);
 		if (c->v != NULL)
-			kv_from_f32((char *)c->v + row * bytes, r->w + from, c->dtype, r->width);
+			append_to(r->d, c->v, row, r->w + from, rows_v_type(c), r->width, "value",
+			    g);
 		c->pos[row] = r->pos[n];
 	}
 }
@@ -132,20 +146,25 @@ void
 cpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
     const uint32_t *pos, uint32_t N)
 {
-	struct rows r = { .x = k, .w = v, .pos = pos, .cache = c, .heads = c->heads,
+	struct rows r = { .d = d, .x = k, .w = v, .pos = pos, .cache = c, .heads = c->heads,
 	    .width = c->width };
 	uint32_t g;
 
 	if (d->error[0] != '\0')
 		return;
+	if (rows_k_bytes(c) == 0 || rows_v_bytes(c) == 0)
+		cpu_fail(d, "store: rows of width %u of types %d and %d", c->width,
+		    (int)rows_k_type(c), (int)rows_v_type(c));
 	for (g = 0; g < c->heads; g++)
 		if (c->len[g] > c->capacity[g] || N > c->capacity[g] - c->len[g]) {
 			cpu_fail(d, "store: KV head %u has %u rows of %u, no room for %u", g,
 			    c->len[g], c->capacity[g], N);
 			return;
 		}
+	if (d->error[0] != '\0')
+		return;
 	cpu_run(d, append_row, &r, N, N * r.heads * r.width);
-	for (g = 0; g < c->heads; g++)
+	for (g = 0; g < c->heads && d->error[0] == '\0'; g++)
 		c->len[g] += N;
 }
 
@@ -257,6 +276,27 @@ cpu_softcap(struct dev *d, float *x, size_t n, float cap)
 
 	if (d->error[0] == '\0')
 		cpu_run(d, softcap_part, &c, (n + MIX_PART - 1) / MIX_PART, n);
+}
+
+/* lse[n] <- that of the rows of both. A NaN stays. */
+static void
+merge_lse(float *lse, const float *other, size_t n)
+{
+	float high, low;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		high = lse[i] > other[i] ? lse[i] : other[i];
+		low = lse[i] > other[i] ? other[i] : lse[i];
+		lse[i] = low == -INFINITY ? high : high + log1pf(expf(low - high));
+	}
+}
+
+void
+cpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
+{
+	if (d->error[0] == '\0')
+		merge_lse(lse, other, n);
 }
 
 void

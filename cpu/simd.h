@@ -58,6 +58,8 @@ void FN(dots)(float *, size_t, const float *, size_t, const void *, enum kv_dtyp
     size_t, const float *, int);
 void FN(attend)(const struct attend_job *);
 void FN(mass)(const struct attend_job *, float *, size_t, size_t);
+void FN(key_scores)(const struct attend_job *, float *, size_t);
+void FN(dequantise)(float *, const void *, enum kv_row_type, size_t, size_t);
 void FN(pack_bits)(void *, const void *, enum kv_dtype, size_t, size_t);
 void FN(pack_page)(void *, const void *, enum kv_dtype, size_t, size_t);
 void FN(bits_scores)(const struct entries_job *);
@@ -68,6 +70,7 @@ void FN(topk)(uint32_t *, const float *, size_t, size_t, uint32_t *);
 void FN(rmsnorm)(float *, const float *, const float *, size_t, float);
 void FN(cos_sin)(float *, float *, uint32_t, const double *, size_t);
 void FN(rotate)(float *, const float *, const float *, size_t, size_t);
+void FN(transform)(float *, size_t, size_t);
 void FN(swiglu)(float *, const float *, const float *, size_t);
 void FN(cap)(float *, size_t, float);
 void FN(geglu)(float *, const float *, const float *, size_t);

@@ -1,4 +1,4 @@
-/* simd_rows.c - one row at a time: norm, rotation, activation, softcap */
+/* simd_rows.c - one row at a time: norm, rotation, transform, activation, softcap */
 #include "cpu/simd.h"
 
 /* The sum of squares is f32 in 2*VL lanes: D/(2 VL) additions each, all of one sign, so its
@@ -96,6 +96,74 @@ FN(rotate)(
 			x[i] = a * c[i] - b * s[i];
 			x[i + half] = b * c[i] + a * s[i];
 		}
+}
+
+/* Lane i of the result is lane i ^ n. */
+#if VL == 16
+#define PARTNERS(v, n) SHUFFLE(v, v, 0 ^ n, 1 ^ n, 2 ^ n, 3 ^ n, 4 ^ n, 5 ^ n, 6 ^ n, 7 ^ n, \
+    8 ^ n, 9 ^ n, 10 ^ n, 11 ^ n, 12 ^ n, 13 ^ n, 14 ^ n, 15 ^ n)
+#elif VL == 8
+#define PARTNERS(v, n) SHUFFLE(v, v, 0 ^ n, 1 ^ n, 2 ^ n, 3 ^ n, 4 ^ n, 5 ^ n, 6 ^ n, 7 ^ n)
+#else
+#define PARTNERS(v, n) SHUFFLE(v, v, 0 ^ n, 1 ^ n, 2 ^ n, 3 ^ n)
+#endif
+
+/* Pairs (a, b) of lanes i and i + n, i with bit n clear, become (a + b, a - b): to the partner of
+ * each lane its own number is added, or, in the upper lane, that with the other sign. */
+INLINE vf
+butterflies(vf v, vf partners, const int n)
+{
+	vu sign;
+	int i;
+
+	for (i = 0; i < VL; i++)
+		sign[i] = i & n ? 0x80000000 : 0;
+	return partners + (vf)((vu)v ^ sign);
+}
+
+INLINE vf
+transform_lanes(vf v)
+{
+	v = butterflies(v, PARTNERS(v, 1), 1);
+	v = butterflies(v, PARTNERS(v, 2), 2);
+#if VL >= 8
+	v = butterflies(v, PARTNERS(v, 4), 4);
+#endif
+#if VL >= 16
+	v = butterflies(v, PARTNERS(v, 8), 8);
+#endif
+	return v;
+}
+
+void
+FN(transform)(float *x, size_t E, size_t n)
+{
+	size_t h, i, j;
+	float scale = 1;
+	vf a, b;
+
+	if (E < VL) {
+		kv_rows_rotate(x, E, n);
+		return;
+	}
+	for (h = E; h >= 4; h /= 4)
+		scale /= 2;
+	if (h == 2)
+		scale *= 0.70710678f;
+	for (; n > 0; n--, x += E) {
+		for (i = 0; i < E; i += VL)
+			vstore(x + i, transform_lanes(vload(x + i)));
+		for (h = VL; h < E; h *= 2)
+			for (i = 0; i < E; i += 2 * h)
+				for (j = i; j < i + h; j += VL) {
+					a = vload(x + j);
+					b = vload(x + j + h);
+					vstore(x + j, a + b);
+					vstore(x + j + h, a - b);
+				}
+		for (i = 0; i < E; i += VL)
+			vstore(x + i, vload(x + i) * scale);
+	}
 }
 
 /* silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u)) */

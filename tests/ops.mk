@@ -5,7 +5,9 @@ UNIT_TESTS += $(O)/tests/unit/ops
 
 ops_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/ops*.c))
 
-$(O)/tests/unit/ops: $(ops_o) $(O)/src/ops/compose.o $(device_a) $(O)/libkvfile/dtype.o
+types_o = $(O)/libkvfile/dtype.o $(O)/libkvfile/rowtype.o
+
+$(O)/tests/unit/ops: $(ops_o) $(O)/src/ops/compose.o $(device_a) $(types_o)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 
 # The CUDA backend without a GPU: gpu/*.cu compiled for the CPU against tests/cuda, which stands in
@@ -35,7 +37,7 @@ $(emulated_a): $(emulated_o)
 
 ops_emulated = $(O)/tests/unit/ops_emulated
 UNIT_TESTS += $(ops_emulated)
-$(ops_emulated): $(ops_o) $(O)/src/ops/compose.o $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
+$(ops_emulated): $(ops_o) $(O)/src/ops/compose.o $(O)/libcpu.a $(emulated_a) $(types_o)
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 
 UNIT_TESTS += $(O)/tests/unit/model_generate_emulated

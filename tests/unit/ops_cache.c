@@ -2,6 +2,8 @@
  * share */
 #include "tests/unit/ops_cache.h"
 
+struct cache_types cache_types;
+
 #define FAR_AWAY 4294000000u
 #define DISTANT 300              /* more rows than any kernel takes at once */
 
@@ -60,6 +62,47 @@ forget_rows(struct cache *c, const struct shape *s, uint32_t g)
 		forget_row(c, s, c->start[g] + r);
 }
 
+enum kv_row_type
+cache_type_for(uint32_t E, size_t i, int elements)
+{
+	static const enum kv_row_type all[] = { KV_ROW_INT8, KV_ROW_FP8, KV_ROW_Q8_0, KV_ROW_Q4_0,
+		KV_ROW_Q4_1, KV_ROW_Q5_0 };
+	const size_t n = E % 32 == 0 ? COUNT(all) : 2, choices = n + (elements != 0);
+	const enum kv_row_type type = i % choices < n ? all[i % choices] : (enum kv_row_type)0;
+
+	return type != 0 && (E & (E - 1)) == 0 && i / choices % 2 ? type | KV_ROW_HADAMARD : type;
+}
+
+static void *
+store(float *x, enum kv_row_type type, size_t E, size_t n)
+{
+	const size_t bytes = kv_row_bytes(type, E);
+	unsigned char *rows = malloc(n * bytes + 1);
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (kv_rows_from_f32(rows + i * bytes, x + i * E, type, E, 1) == 0)
+			memset(rows + i * bytes, 0xff, bytes);
+		else
+			kv_rows_to_f32(x + i * E, rows + i * bytes, type, E, 1);
+	return rows;
+}
+
+void
+cache_store(struct cache *c, const struct shape *s)
+{
+	free(c->k_rows);
+	free(c->v_rows);
+	c->k_rows = store(c->k, c->k_type, s->E, c->rows);
+	c->v_rows = store(c->v, c->v_type, s->E, c->rows);
+}
+
+int
+cache_fits(const struct device *d)
+{
+	return d->ops->quantised_rows || (cache_types.k == 0 && cache_types.v == 0);
+}
+
 void
 cache_make(struct cache *c, const struct shape *s)
 {
@@ -78,24 +121,29 @@ cache_make(struct cache *c, const struct shape *s)
 	c->pos = calloc(c->rows + 1, sizeof *c->pos);
 	for (i = 0; s->form & RISING && i < c->rows * s->E; i++)
 		c->k[i] *= 10 * (float)i / (float)(c->rows * s->E);
-	round_to(c->k, s->type, c->rows * s->E);
-	round_to(c->v, s->type, c->rows * s->E);
 	place_queries(c, s);
 	for (g = 0; g < s->G; g++) {
 		place_rows(c, s, g);
 		forget_rows(c, s, g);
 	}
+	c->k_type = cache_types.k != 0 ? cache_types.k : (enum kv_row_type)s->type;
+	c->v_type = cache_types.v != 0 ? cache_types.v : (enum kv_row_type)s->type;
+	c->k_rows = c->v_rows = NULL;
+	cache_store(c, s);
 }
 
 void
 cache_make_own(struct cache *c, const struct shape *s, const uint32_t *qpos)
 {
+	const struct cache_types types = cache_types;
 	struct shape own = *s;
 	uint32_t g, r;
 
 	own.S = s->N;
 	own.window = 0;
+	cache_types.k = types.own;
 	cache_make(c, &own);
+	cache_types = types;
 	for (g = 0; g < s->G; g++)
 		for (r = 0; r < c->len[g]; r++)
 			c->pos[c->start[g] + r] = qpos[s->N - c->len[g] + r];
@@ -106,6 +154,8 @@ cache_free(struct cache *c)
 {
 	free(c->k);
 	free(c->v);
+	free(c->k_rows);
+	free(c->v_rows);
 	free(c->pos);
 	free(c->qpos);
 }
@@ -126,9 +176,12 @@ cache_query(const struct shape *s, const float *q, const uint32_t *pos)
 struct layer_rows
 cache_on_device(struct device *d, struct cache *c, const struct shape *s, int values)
 {
+	const size_t k = kv_row_bytes(c->k_type, s->E), v = kv_row_bytes(c->v_type, s->E);
+
 	return (struct layer_rows){
-		.k = to_device_as(d, c->k, s->type, c->rows * s->E),
-		.v = values ? to_device_as(d, c->v, s->type, c->rows * s->E) : NULL,
+		.k = to_device(d, c->k_rows, c->rows * k),
+		.v = values ? to_device(d, c->v_rows, c->rows * v) : NULL,
+		.k_type = c->k_type, .v_type = c->v_type,
 		.pos = to_device(d, c->pos, c->rows * 4),
 		.start = c->start, .len = c->len, .heads = s->G, .width = s->E, .dtype = s->type,
 	};
@@ -157,7 +210,12 @@ cache_name(char *what, size_t size, const char *op, const struct shape *s)
 	if (s->window > 0 && n < size)
 		n += (size_t)snprintf(what + n, size - n, " window %u", s->window);
 	if (s->softcap > 0 && n < size)
-		snprintf(what + n, size - n, " softcap %g", s->softcap);
+		n += (size_t)snprintf(what + n, size - n, " softcap %g", s->softcap);
+	if (cache_types.k != 0 && n < size)
+		n += (size_t)snprintf(what + n, size - n, " keys %s",
+		    kv_row_type_name(cache_types.k));
+	if (cache_types.v != 0 && n < size)
+		snprintf(what + n, size - n, " values %s", kv_row_type_name(cache_types.v));
 }
 
 static const uint32_t N[] = { 1, 2, 3, 5, 17, 33, 130 };

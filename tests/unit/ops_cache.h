@@ -36,9 +36,17 @@ struct shape {
 	float softcap;               /* 0: none */
 };
 
-/* Keys and values as host arrays */
+/* How the rows of caches are stored that are made from now on; 0: as elements of the shape's type,
+ * as at first. own: keys of the queries themselves */
+extern struct cache_types {
+	enum kv_row_type k, v, own;
+} cache_types;
+
+/* Keys and values as host arrays: what the stored rows stand for, and these */
 struct cache {
 	float *k, *v;
+	void *k_rows, *v_rows;
+	enum kv_row_type k_type, v_type;
 	uint32_t *pos, *qpos, len[64], cap;
 	uint64_t start[64];
 	size_t rows;
@@ -55,6 +63,14 @@ struct query cache_query(const struct shape *, const float *q, const uint32_t *p
 struct layer_rows cache_on_device(struct device *, struct cache *, const struct shape *,
     int values);
 void cache_free_rows(struct device *, struct layer_rows *);
+/* Type number i of those that a width allows, of which every second one is of the transform if a
+ * transform is allowed; 0 is among them where `elements`. */
+enum kv_row_type cache_type_for(uint32_t E, size_t i, int elements);
+/* Does the device compute on rows of cache_types? */
+int cache_fits(const struct device *);
+/* Stores the rows of c->k and c->v once more, as they are now, and replaces these by what the rows
+ * stand for. Rows that a type cannot store are bytes 0xff, and stay what they are in k and v. */
+void cache_store(struct cache *, const struct shape *);
 void cache_name(char *what, size_t size, const char *op, const struct shape *);
 
 /* Shapes that every op goes through: number i < SHAPES of a grid, and the odd ones */
@@ -66,5 +82,6 @@ extern const struct shape odd_shape[ODD_SHAPES];
 void test_attend(const struct shape *);
 void test_attend_mass(const struct shape *, enum over_queries);
 void test_window_mass(const struct shape *, int with_own, enum over_queries);
+void test_stored(void);                                     /* ops_stored.c */
 
 #endif

@@ -35,6 +35,10 @@ static const double tolerance[OPS] = {
 	[KEY_SCORES] = 2e-6,
 	[KNORM] = 6.1e-8,
 	[KEYDIFF] = 6.1e-8,
+	[ATTEND_ROWS] = 2e-6,
+	[LSE_ROWS] = 1e-6,
+	[MASS_ROWS] = 3e-6,
+	[SCORES_ROWS] = 2e-6,
 };
 /* The same for devices that round what they multiply to 16 bits, where it is more */
 static const double tolerance_16[OPS] = {
@@ -52,6 +56,11 @@ static const double tolerance_16[OPS] = {
 	[BITS_SCORES] = 4e-6,
 	[PAGE_SCORES] = 4e-6,
 	[KEY_SCORES] = 4e-6,
+	/* of quantised rows: queries and weights in 16 bits */
+	[ATTEND_ROWS] = 5e-5,
+	[LSE_ROWS] = 2e-5,
+	[MASS_ROWS] = 5e-5,
+	[SCORES_ROWS] = 2e-5,
 };
 static const char *const op_name[OPS] = {
 	"embed",
@@ -85,6 +94,10 @@ static const char *const op_name[OPS] = {
 	"key scores",
 	"knorm",
 	"keydiff",
+	"attend, quantised rows",
+	"lse, quantised rows",
+	"attention mass, quantised rows",
+	"scores, quantised rows",
 };
 
 struct device device[16];

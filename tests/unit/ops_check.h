@@ -22,7 +22,8 @@ enum op { EMBED, RMSNORM, MATMUL, ROPE, APPEND, SWIGLU, MIX, PROJECT, ROPE_APPEN
 	ROPE_APPEND_BF16, FFN, ATTEND, ATTEND_LARGE, ATTEND_DECODE, LSE, LSE_DECODE, MASS,
 	MASS_LARGE,
 	SCORES_BY_LABEL, ATTEND_CHOSEN, ATTEND_CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16,
-	REBUILD_BF16, BITS_SCORES, PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF, OPS };
+	REBUILD_BF16, BITS_SCORES, PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF,
+	ATTEND_ROWS, LSE_ROWS, MASS_ROWS, SCORES_ROWS, OPS };
 
 struct device {
 	const struct ops *ops;
@@ -105,5 +106,6 @@ void test_choose(void);                                     /* ops_choose.c */
 void test_chosen(void);                                     /* ops_chosen.c */
 void test_fetch(void);                                      /* ops_fetch.c */
 void test_indexes(void);                                    /* ops_index.c */
+void test_quantised(void);                                  /* ops_quantised.c */
 
 #endif
