@@ -30,11 +30,10 @@ check_rows_size(const struct kv_head *head, uint64_t total, const struct kv_head
     struct kv_message *why)
 {
 	const enum kv_row_type type = kv_head_row_type(head, h->kind, h->layer);
-	const size_t element = kv_row_type_quantised(type) ? 1 : kv_dtype_size(head->dtype);
 
-	if (h->element_size != element)
-		return kv_bad(why, "element size %u, must be that of %s, %zu", h->element_size,
-		    kv_row_type_name(type), element);
+	if (h->element_size != kv_row_element(type))
+		return kv_bad(why, "element size %u, must be that of %s, %u", h->element_size,
+		    kv_row_type_name(type), kv_row_element(type));
 	/* below 2^12 * 2^32 * 2^10 * 2^2 */
 	return exactly(h, total * kv_row_bytes(type, head->model.head_width), why);
 }

@@ -134,6 +134,18 @@ kv_head_is_quantised(const struct kv_head *head)
 	return 0;
 }
 
+int
+kv_head_same_rows(const struct kv_head *a, const struct kv_head *b)
+{
+	uint32_t l;
+
+	for (l = 0; l < a->model.layers && l < KV_LAYERS_MOST; l++)
+		if (kv_head_row_type(a, KV_KEYS, l) != kv_head_row_type(b, KV_KEYS, l) ||
+		    kv_head_row_type(a, KV_VALS, l) != kv_head_row_type(b, KV_VALS, l))
+			return 0;
+	return 1;
+}
+
 /* ---- reading ---- */
 
 static int

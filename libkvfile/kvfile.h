@@ -127,6 +127,8 @@ enum kv_row_type kv_head_row_type(const struct kv_head *head, enum kv_kind kind,
 size_t kv_head_row_bytes(const struct kv_head *head, enum kv_kind kind, uint32_t layer);
 /* Returns whether some layer has rows of a quantised type. */
 int kv_head_is_quantised(const struct kv_head *head);
+/* Returns whether the rows of all layers have the same types, of models with as many layers. */
+int kv_head_same_rows(const struct kv_head *a, const struct kv_head *b);
 
 /* Returns "default", "llama3" ...; NULL for an unknown type. */
 const char *kv_rope_name(enum kv_rope type);

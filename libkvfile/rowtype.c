@@ -117,6 +117,12 @@ kv_row_bytes(enum kv_row_type type, size_t width)
 	return b.in_row * b.bytes;
 }
 
+unsigned
+kv_row_element(enum kv_row_type type)
+{
+	return kv_row_type_quantised(type) ? 1 : (unsigned)kv_dtype_size((enum kv_dtype)type);
+}
+
 /* ---- e4m3: 1 sign, 4 exponent, 3 fraction bits, no infinity; 0x7f and 0xff are NaN ---- */
 
 enum { E4M3_NAN = 0x7f };

@@ -72,6 +72,10 @@ uint32_t kv_row_type_multiple(enum kv_row_type type);
  * does not allow. */
 size_t kv_row_bytes(enum kv_row_type type, size_t width);
 
+/* Returns the element size in the header of a section with such rows, kv-snapshot(5), 4.4: that of
+ * a dtype, 1 of a quantised type. */
+unsigned kv_row_element(enum kv_row_type type);
+
 /* rows[n][width] <- the Walsh-Hadamard transform of each, in the natural (Hadamard) order, over
  * sqrt(width): for h = 1, 2, 4, ... width/2 the pairs (i, i + h), i with bit h clear, become
  * (a + b, a - b); then each number is multiplied by 1/sqrt(width) in f32. width is a power of 2. */

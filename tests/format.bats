@@ -14,5 +14,7 @@ check() {
 @test "codecs, padding and ancillary sections do not change the logical digest" { check logical; }
 @test "two plain blocks hold what the compressed ones hold and stand on pages" { check blocks; }
 @test "the reader returns what the writer was given" { check content; }
+@test "quantised rows and their numbers are, to the bit, what a writer without NumPy makes of them" { check rows; }
+@test "quantised rows are those that ggml and ml_dtypes have made of the same numbers" { check recorded; }
 @test "the indexes of the vectors are what numpy makes of their keys" { check indexes; }
 @test "kvread.py exits with 0, 1, 2, 3 or 5" { check program; }

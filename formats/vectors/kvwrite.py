@@ -142,13 +142,16 @@ class Section:
 # ---- the stream (3, 4.9, 4.10) ----
 
 def stream(sections, index=True, late=(), preamble=None, index_patch=None, ends=None,
-           ends_codec=0):
+           ends_codec=0, features=None):
     """The bytes of a snapshot: preamble, the sections with the pADD they need, iNDX, ENDS.
 
     late: sections between iNDX and ENDS. preamble, index_patch, ends: patches to what these
-    contain.
+    contain. features: None for bit 0 where HEAD has row_types.
     """
-    out = bytearray(sealed(struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, 0), preamble or {}))
+    if features is None:
+        features = int(any(s.type == 'HEAD' and b'"row_types":' in s.content for s in sections))
+    front = struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, features)
+    out = bytearray(sealed(front, preamble or {}))
     entries, at_index = [], 0
     for section in sections:
         add_padding(out, section)

@@ -4,7 +4,8 @@
 	make.py [FOLDER]        default: the folder of this file
 
 The same bytes come out on every machine. good.py, bad.py, badindex.py and badjson.py hold the
-vectors, kvwrite.py the writer. The .dump beside a passed vector is made by
+vectors, goodrows.py and badrows.py those with quantised rows; kvwrite.py is the writer, kvrow.py
+quantises rows. The .dump beside a passed vector is made by
 tests/format/check_vectors.py --update, and read by a person before it is committed.
 """
 
@@ -17,7 +18,9 @@ sys.dont_write_bytecode = True
 import bad
 import badindex
 import badjson
+import badrows
 import good
+import goodrows
 
 
 def write(folder, name, data):
@@ -28,10 +31,10 @@ def write(folder, name, data):
 
 def main(arguments):
     folder = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
-    for name, data in good.vectors():
+    for name, data in itertools.chain(good.vectors(), goodrows.vectors()):
         write(os.path.join(folder, 'passed'), f'{name}.kv', data)
     for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors(),
-                                                badjson.vectors()):
+                                                badjson.vectors(), badrows.vectors()):
         write(os.path.join(folder, 'failed'), f'{name}.kv', data)
         write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
 

@@ -3,27 +3,32 @@
 	import kvsnapshot
 	snapshot = kvsnapshot.read('full.kv')
 	snapshot.layers[3].keys[0]              f32 [rows][head width] of KV head 0
+	snapshot.layers[3].key_type             how they are stored: 'bf16', 'q8_0-hadamard', ...
+	snapshot.layers[3].stored_keys[0]       u1 [rows][bytes of a row], as they are
 
 	kvsnapshot.save_scores('x.npy', scores)    for kv-score --from
 	kvsnapshot.save_rows('x.rows', positions)  for kv-evict --rows
 	kvsnapshot.stage(score, 'mine')            a program for a pipe, as kv-score is
+	kvsnapshot.row_stage(keep, label='mine')   another, which drops rows
+	kvsnapshot.row_stage(keys='q8_0')          and one that quantises keys
+	kvsnapshot.rowtypes                        numbers() of stored rows, and stored() of numbers
 
 kvpipe(7), "A method in another language", has an example. Needs NumPy and nothing else. It reads
 and checks every rule of kv-snapshot(5) without libkvfile."""
 
 import importlib
 
-from . import container  # noqa: F401
+from . import container, rowtypes  # noqa: F401
 from .content import Bad, Unsupported
 
-__all__ = ['Bad', 'Layer', 'Snapshot', 'Unsupported', 'read', 'save_rows', 'save_scores',
-           'score_stream', 'stage']
+__all__ = ['Bad', 'Layer', 'Snapshot', 'Unsupported', 'change_rows', 'read', 'row_stage',
+           'save_rows', 'save_scores', 'score_stream', 'stage']
 __version__ = '0.1.0'
 
 # Names of the modules that need NumPy, which takes longer to load than a small snapshot to be read
 # and checked: it is loaded when one of them is first asked for.
 _WITH_NUMPY = {'arrays': ('Layer', 'Snapshot', 'read'), 'given': ('save_rows', 'save_scores'),
-               'pipe': ('score_stream', 'stage')}
+               'pipe': ('score_stream', 'stage'), 'rowstage': ('change_rows', 'row_stage')}
 
 
 def __getattr__(name):

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from . import container
-from .content import widen
+from . import container, rowtypes
+from .rowtypes import widen
 
 
 def per_query_head(values):
@@ -19,10 +19,16 @@ def per_query_head(values):
 
 
 class Layer:
-    """One layer. bf16 and f16 are widened to f32; what the snapshot does not have is None."""
+    """One layer. bf16 and f16 are widened to f32, quantised rows are their numbers in f32; what the
+    snapshot does not have is None.
+
+    key_type, value_type: how the rows are stored, 'bf16', 'q8_0-hadamard', ...: the dtype of the
+    snapshot, or one of rowtypes.QUANTISED (kv-snapshot(5), 4.20)."""
 
     def __init__(self, snapshot, index):
         self.index, self.head, self.model = index, snapshot.head, snapshot.model
+        self.key_type = snapshot.row_type(index, 'keys')
+        self.value_type = snapshot.row_type(index, 'values')
         self._raw = snapshot.layers[index]
 
     @property
@@ -39,16 +45,31 @@ class Layer:
     @cached_property
     def keys(self):
         """[G] f32 [S][E], after rotary embedding"""
-        return self._rows(self._raw.keys)
+        return self._numbers(self.stored_keys, self.key_type)
 
     @cached_property
     def values(self):
         """[G] f32 [S][E]"""
-        return self._rows(self._raw.values)
+        return self._numbers(self.stored_values, self.value_type)
 
-    def _rows(self, data):
-        all_heads = widen(data, self.head['dtype']).reshape(-1, self.model['head_width'])
+    @property
+    def stored_keys(self):
+        """[G] u1 [S][bytes of a row]: the rows as they are stored. Those of some rows, by index,
+        are these rows; nothing is quantised again."""
+        return self._rows(self._raw.keys, self.key_type)
+
+    @property
+    def stored_values(self):
+        """[G] u1 [S][bytes of a row]"""
+        return self._rows(self._raw.values, self.value_type)
+
+    def _rows(self, data, kind):
+        size = rowtypes.size(kind, self.model['head_width'])
+        all_heads = np.frombuffer(memoryview(data).toreadonly(), np.uint8).reshape(-1, size)
         return np.split(all_heads, np.cumsum(list(self._raw.rows))[:-1])
+
+    def _numbers(self, heads, kind):
+        return [rowtypes.numbers(rows, kind, self.model['head_width']) for rows in heads]
 
     @cached_property
     def queries(self):

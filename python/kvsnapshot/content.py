@@ -12,7 +12,9 @@ import struct
 from array import array
 from collections import namedtuple
 
+from . import rowtypes
 from .hashing import xxh3, xxh3_128
+from .rowtypes import ITEM_SIZE, widen  # noqa: F401
 from .sequences import Lazy, Pieces, numbers
 
 END_MAGIC = b'KVSEND\r\n'
@@ -20,7 +22,6 @@ NONE = 0xffffffff
 MIB = 1 << 20
 LABEL = 192                 # bytes of the label of sCOR and pAID
 INFINITY = 0x7f800000       # the bits of an f32
-ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 JSON_DEPTH = 64
 UNCOUNTED = ('pADD', 'iNDX', 'ENDS')     # in no digest, no index, no number of sections
 
@@ -60,7 +61,8 @@ class Event(namedtuple('Event', 'kind position n l0 l1 counts')):
 
 
 class Layer:
-    """What one layer holds. keys and values: dtype[sum of rows][E], KV head after KV head."""
+    """What one layer holds. keys and values: the rows of all KV heads, one after the other, as they
+    are stored (4.4)."""
 
     def __init__(self, positions, rows, alike):
         self.positions = positions           # [G] Numbers
@@ -95,25 +97,25 @@ class Snapshot:
     def model(self):
         return self.head['model']
 
+    def row_type(self, layer, name):
+        """The type of the rows of 'keys' or 'values': 'bf16', 'q8_0', ..."""
+        types = self.head.get('row_types')
+        return types[name][layer] if types else self.head['dtype']
+
+    def row_size(self, layer, name):
+        """The bytes of such a row."""
+        return rowtypes.size(self.row_type(layer, name), self.model['head_width'])
+
     def head_rows(self, layer, name, g):
-        """The bytes of 'keys' or 'values' of one KV head: dtype[rows][E]."""
-        this = self.layers[layer]
-        row = self.model['head_width'] * ITEM_SIZE[self.head['dtype']]
+        """The bytes of 'keys' or 'values' of one KV head, as they are stored."""
+        this, row = self.layers[layer], self.row_size(layer, name)
         start = sum(this.rows[:g]) * row
         return getattr(this, name)[start:start + this.rows[g] * row]
 
     def array(self, layer, name, g):
-        """The same as a numpy array [rows][E] of f32. Needs numpy."""
-        return widen(self.head_rows(layer, name, g), self.head['dtype']).reshape(
-            -1, self.model['head_width'])
-
-
-def widen(data, dtype):
-    """Bytes of dtype as a flat numpy array of f32; exact."""
-    import numpy
-    if dtype == 'bf16':
-        return (numpy.frombuffer(data, '<u2').astype('<u4') << 16).view('<f4')
-    return numpy.frombuffer(data, {'f16': '<f2', 'f32': '<f4'}[dtype]).astype('<f4')
+        """The numbers of these rows, a numpy array [rows][E] of f32. Needs numpy."""
+        return rowtypes.numbers(self.head_rows(layer, name, g), self.row_type(layer, name),
+                                self.model['head_width'])
 
 
 # ---- sizes, before anything is read (4) ----
@@ -146,10 +148,13 @@ def size_of_mass(before):
     return check
 
 
-def size_of_tensor(snapshot, section):
-    item = ITEM_SIZE[snapshot.head['dtype']]
-    need(section.element == item, f'element size {section.element} of {item}')
-    exactly(section, snapshot.layers[section.layer].total * snapshot.model['head_width'] * item)
+def size_of_rows(name):
+    def check(snapshot, section):
+        item = ITEM_SIZE.get(snapshot.row_type(section.layer, name), 1)
+        need(section.element == item, f'element size {section.element} of {item}')
+        exactly(section, snapshot.layers[section.layer].total *
+                snapshot.row_size(section.layer, name))
+    return check
 
 
 def size_of_index(snapshot, section):
@@ -329,6 +334,13 @@ def parse_head(snapshot, section, content):
     need('window' in model or not (whole or 'window_theta' in rope), 'there is no model.window')
     need(len(whole) < model['layers'] and max(whole, default=0) < model['layers'],
          f'model.whole_layers: {whole} of {model["layers"]}')
+    need('row_types' in head or not snapshot.features & 1,
+         'row_types is missing, and bit 0 of the features is set')
+    if 'row_types' in head:
+        need(snapshot.features & 1, 'row_types, and bit 0 of the features is not set')
+        wrong = rowtypes.wrong_types(head['row_types'], head['dtype'], model['layers'],
+                                     model['head_width'])
+        need(not wrong, f'row_types{wrong}')
     snapshot.head = head
 
 
@@ -354,9 +366,11 @@ def parse_positions(snapshot, section, content):
     snapshot.layers.append(Layer(positions, rows, lists == 1))
 
 
-def parse_tensor(name):
+def parse_rows(name):
     def parse(snapshot, section, content):
-        layer = snapshot.layers[section.layer]
+        layer, kind = snapshot.layers[section.layer], snapshot.row_type(section.layer, name)
+        wrong = rowtypes.wrong_rows(kind, snapshot.model['head_width'], content, layer.rows)
+        need(not wrong, wrong)
         setattr(layer, name, content)
         if name == 'keys':
             layer.keys_hash = xxh3(b''.join(
@@ -564,10 +578,9 @@ def parse_other(snapshot, section, content):
 PARSERS = {
     'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
     'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid, 'sCOR': parse_scores,
-    'KEYS': parse_tensor('keys'),
-    'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'rHDk': parse_head_keys,
-    'eVNt': parse_events, 'pROv': parse_provenance, 'iNDX': parse_index, 'ENDS': parse_end,
-    'pADD': parse_padding}
+    'KEYS': parse_rows('keys'), 'VALS': parse_rows('values'), 'LGTS': parse_logits,
+    'rHDk': parse_head_keys, 'eVNt': parse_events, 'pROv': parse_provenance,
+    'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
 
 # by the type of a section: what its header must say, (snapshot so far, section)
 SIZES = {
@@ -576,7 +589,7 @@ SIZES = {
     'oBSq': lambda _, s: need(s.raw_size >= 8, f'raw size {s.raw_size}'),
     'mASS': size_of_mass(0), 'pAID': size_of_mass(LABEL),
     'sCOR': lambda snapshot, s: exactly(s, LABEL + 4 * snapshot.layers[s.layer].total),
-    'KEYS': size_of_tensor, 'VALS': size_of_tensor,
+    'KEYS': size_of_rows('keys'), 'VALS': size_of_rows('values'),
     'LGTS': lambda snapshot, s: exactly(s, 4 * snapshot.model['vocabulary']),
     'eVNt': lambda _, s: is_array(s), 'pROv': lambda _, s: need(s.raw_size, 'no line'),
     'iNDX': size_of_index, 'ENDS': lambda _, s: exactly(s, 64),

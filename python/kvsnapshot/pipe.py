@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from . import container
+from . import container, content
 from .arrays import Layer
 from .content import (END_MAGIC, LABEL, MIB, NONE, Bad, Snapshot, counted, index_of, logical_digest,
                       stream_digest)
@@ -76,11 +76,16 @@ def label_bytes(label):
     return data.ljust(LABEL, b'\0')
 
 
-def provenance_line(label):
+def provenance_line(options):
     from . import __version__
-    line = {'options': {'method': label}, 'tool': 'kvsnapshot', 'version': __version__}
+    line = {'options': options, 'tool': 'kvsnapshot', 'version': __version__}
     return (json.dumps(line, sort_keys=True, separators=(',', ':'), ensure_ascii=False) +
             '\n').encode()
+
+
+def release(snapshot, index):
+    """Forgets the rows of a layer. Sections that nobody knows may still follow them."""
+    snapshot.layers[index] = content.Layer([], [], True)
 
 
 def write_layer(writer, waiting, snapshot, index, score, label):
@@ -89,11 +94,11 @@ def write_layer(writer, waiting, snapshot, index, score, label):
     heads = checked(score(layer), [len(p) for p in layer.positions], f'layer {index}')
     for section, data in waiting:
         if section.type == 'KEYS':
-            content = label_bytes(label) + np.concatenate(heads).astype('<f4').tobytes()
-            writer.put(*make_section('sCOR', index, 4, content))
+            scored = label_bytes(label) + np.concatenate(heads).astype('<f4').tobytes()
+            writer.put(*make_section('sCOR', index, 4, scored))
         writer.put(section, data)
     waiting.clear()
-    snapshot.layers[index] = None
+    release(snapshot, index)
 
 
 def score_stream(score, source, target, label='external'):
@@ -103,6 +108,7 @@ def score_stream(score, source, target, label='external'):
     end."""
     snapshot, tape, waiting, writer, signed = Snapshot(), [], [], None, False
     label_bytes(label)
+    line = provenance_line({'method': label})
     for section in container.sections(source, snapshot, tape):
         if section is None:
             writer = Writer(target, b''.join(tape))
@@ -110,11 +116,10 @@ def score_stream(score, source, target, label='external'):
             pass                    # made anew
         elif section.type == 'ENDS':
             if not signed:
-                writer.put(*make_section('pROv', NONE, 1, provenance_line(label)))
+                writer.put(*make_section('pROv', NONE, 1, line))
             writer.end()
         elif section.type == 'pROv':
-            content = snapshot.provenance_text + provenance_line(label)
-            writer.put(*make_section('pROv', NONE, 1, content))
+            writer.put(*make_section('pROv', NONE, 1, snapshot.provenance_text + line))
             signed = True
         elif section.type == 'POSN' or waiting:
             waiting.append((section, b''.join(tape)))
@@ -127,11 +132,19 @@ def score_stream(score, source, target, label='external'):
 def stage(score, label='external'):
     """The whole of a program that is a stage of a pipe: score_stream() from standard input to
     standard output, and the messages and exit codes of kvpipe(7)."""
+    run_stage(lambda source, target: score_stream(score, source, target, label))
+
+
+def run_stage(work):
+    """work(source, target), of standard input and output. What it returns, types of sections, it
+    has dropped."""
     name = os.path.basename(sys.argv[0])
     if sys.stdin.isatty() or sys.stdout.isatty():
         sys.exit(f'{name}: a snapshot comes through a pipe, and goes into one')
     try:
-        score_stream(score, sys.stdin.buffer, sys.stdout.buffer, label)
+        dropped = work(sys.stdin.buffer, sys.stdout.buffer)
+        if dropped:
+            print(f'{name}: dropped {", ".join(dropped)}: not of these rows', file=sys.stderr)
         return
     except Bad as error:
         status, text = error.status, f'stdin: {error}'

@@ -21,7 +21,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
 
 import good                                       # noqa: E402
+import goodrows                                   # noqa: E402
 import kvread                                     # noqa: E402
+import kvrow                                      # noqa: E402
 from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
 
 KNOWN = ('TOKS POSN oBSq mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt pROv pADD '
@@ -132,11 +134,27 @@ def edit_head(r, h):
         if r.random() < .6:
             model['whole_layers'] = r.choice(([], [0], [1], [0, 1], [1, 0], [2], [1, 1], [True],
                                               [0.0], [4096]))
+    if 'row_types' in h and r.random() < .7:
+        edit_types(r, h)
     for _ in range(r.choice((0, 1, 1, 2))):
         o = r.choice(objects(h))
         edit_object(r, o, ROPE_KEYS if o is rope else MODEL_KEYS if o is model else ())
     line = text(r, h)
     return beside(r, line) if r.random() < .1 else line
+
+
+def edit_types(r, h):
+    """A type otherwise, a list longer or shorter, or another width of the head."""
+    types, what = h['row_types'][r.choice(('keys', 'values'))], r.randrange(8)
+    if what == 0:
+        h['model']['head_width'] = r.choice((1, 16, 31, 33, 64, 96, 1024))
+    elif what == 1:
+        types.append(r.choice(types))
+    elif what == 2:
+        types.pop()
+    else:
+        types[r.randrange(len(types))] = r.choice(
+            (*kvrow.TYPES, *kvrow.TYPES, 'bf16', 'f16', 'f32', 'q8_1', 'f16-hadamard', leaf(r)))
 
 
 def good_rope(r, kind):
@@ -252,7 +270,7 @@ def edit_order(r, sections):
 
 
 def sound(r):
-    kind = r.randrange(6)
+    kind = r.randrange(7)
     if kind == 0:
         return good.logged(r.choice((None, good.runs())))
     if kind == 1:
@@ -264,6 +282,9 @@ def sound(r):
         return good.beside(good.full(), features=r.choice((0, 3)))
     if kind == 4:
         return good.indexed()
+    if kind == 5:
+        return r.choice((goodrows.mixed, lambda: goodrows.indexed('bf16'),
+                         goodrows.indexed_hadamard))()
     h = r.choice([h for _, h in good.families()])
     return good.sections(h, [[[0]]] * h['model']['layers'], [0], tools=good.TOOLS)
 
@@ -283,7 +304,8 @@ def snapshot(seed):
     if r.random() < .03:
         front = r.choice(({8: b'\2'}, {8: b'\0'}, {12: b'\0'},
                           {16 + r.randrange(8): bytes([1 << r.randrange(8)])}, {30: b'\1'}))
-    return stream(sections, index=r.random() < .7, preamble=front)
+    features = r.choice((0, 1, 2, 3)) if r.random() < .02 else None
+    return stream(sections, index=r.random() < .7, preamble=front, features=features)
 
 
 # ---- what both say ----

@@ -43,6 +43,16 @@ def query_heads(n, name, heads):
             yield f'layer {n} head {g} query {r} {name} {" ".join(map(repr, values[:16])) or "-"}'
 
 
+def quantised(snapshot, n):
+    """The numbers of rows that are quantised, as f32. Needs NumPy."""
+    for name in ('keys', 'values'):
+        kind = snapshot.row_type(n, name)
+        if kind != snapshot.head['dtype']:
+            for g in range(len(snapshot.layers[n].positions)):
+                f32 = snapshot.array(n, name, g).astype('<f4').tobytes()
+                yield f'layer {n} head {g} {name} in {kind} are f32 {xxh3(f32):016x}'
+
+
 def indexes(n, layer):
     """The lines of the indexes of one layer."""
     for name, index in (('bits', layer.bits), ('pages', layer.pages)):
@@ -89,6 +99,7 @@ def lines(snapshot):
             yield f'layer {n} scores {json.dumps(layer.scores.label)}'
             for g, values in enumerate(layer.scores.values):
                 yield f'layer {n} head {g} scores {" ".join(map(repr, values[:16])) or "-"}'
+        yield from quantised(snapshot, n)
         yield from indexes(n, layer)
         for name, content in layer.others:
             yield f'layer {n} other {name} {len(content)} bytes {xxh3(content):016x}'

@@ -142,7 +142,8 @@ check_pieces(enum kv_row_type type)
 		memset(data, 0, size);
 		if (row < 9)
 			memset(data + row * bytes, 0xff, 4);
-		snprintf(where, sizeof where, "head %u row %u:", row >= 4, row >= 4 ? row - 4 : row);
+		snprintf(where, sizeof where, "head %u row %u:", row >= 4,
+		    row >= 4 ? row - 4 : row);
 		for (piece = 1; piece <= bytes + 3; piece++) {
 			kv_row_check_start(&c, &head, &h);
 			for (at = 0, code = KV_OK; code == KV_OK && at < size; at += n) {

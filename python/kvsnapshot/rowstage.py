@@ -1,0 +1,233 @@
+"""A stage of a pipe that changes rows: it drops some, or stores them in other types.
+
+Rows that stay, in the type that they have, are passed on as the bytes that they are: what is
+quantised is not quantised again. One layer is in memory at a time."""
+
+import json
+import struct
+
+import numpy as np
+
+from . import container, indexes, rowtypes
+from .arrays import Layer
+from .container import MAGIC
+from .content import HEAD_KEYS, LABEL, NONE, Event, Snapshot
+from .hashing import xxh3
+from .pipe import Writer, make_section, provenance_line, release, run_stage
+
+EVICTION = 3        # kind of event
+
+
+def canonical(value):
+    """JSON as HEAD wants it (4.1)."""
+    if type(value) is dict:
+        return '{' + ','.join(f'{canonical(k)}:{canonical(value[k])}' for k in sorted(value)) + '}'
+    if type(value) is list:
+        return '[' + ','.join(map(canonical, value)) + ']'
+    if type(value) is float:
+        text = '%.17g' % value
+        return text if '.' in text or 'e' in text else text + '.0'
+    return json.dumps(value, ensure_ascii=False)
+
+
+def types_of(given, snapshot, name):
+    """The type of 'keys' or 'values' of each layer: given for all, or for each; None: as it is."""
+    layers = range(snapshot.model['layers'])
+    if given is None or isinstance(given, str):
+        return [given or snapshot.row_type(l, name) for l in layers]
+    if len(given) != len(layers):
+        raise ValueError(f'{name}: types of {len(given)} layers, and there are {len(layers)}')
+    return list(given)
+
+
+def with_types(snapshot, types):
+    """Preamble and HEAD that say so; ValueError: these types cannot be."""
+    head = {key: snapshot.head[key] for key in HEAD_KEYS}
+    plain = all(kind == head['dtype'] for kinds in types.values() for kind in kinds)
+    if not plain:
+        head['row_types'] = types
+        wrong = rowtypes.wrong_types(types, head['dtype'], head['model']['layers'],
+                                     head['model']['head_width'])
+        if wrong:
+            raise ValueError(f'types{wrong}')
+    front = struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, int(not plain))
+    return (front + struct.pack('<Q', xxh3(front)),
+            make_section('HEAD', NONE, 1, canonical(head).encode()))
+
+
+def chosen(keep, layer):
+    """The rows that stay, [G] arrays of indexes, ascending; keep: as in change_rows()."""
+    counts = [len(p) for p in layer.positions]
+    heads = list(map(np.arange, counts)) if keep is None else keep(layer)
+    if len(heads) != len(counts):
+        raise ValueError(f'layer {layer.index}: rows of {len(heads)} KV heads, and there are '
+                         f'{len(counts)}')
+    out = []
+    for g, (rows, n) in enumerate(zip(heads, counts)):
+        rows, where = np.asarray(rows), f'layer {layer.index} KV head {g}'
+        if rows.dtype == bool:
+            if rows.shape != (n,):
+                raise ValueError(f'{where}: a mask of shape {rows.shape} for {n} rows')
+            rows = rows.nonzero()[0]
+        if rows.size and rows.dtype.kind not in 'iu':
+            raise ValueError(f'{where}: rows are indexes or a mask, not {rows.dtype}')
+        rows = np.unique(rows.astype(np.int64))
+        if rows.size and not 0 <= rows[0] <= rows[-1] < n:
+            raise ValueError(f'{where}: rows {rows[0]} to {rows[-1]} of {n}')
+        out.append(rows)
+    return out
+
+
+def positions_of(heads):
+    """POSN (4.3)"""
+    if all(np.array_equal(head, heads[0]) for head in heads):
+        heads = heads[:1]
+    return np.concatenate([[len(heads)], [len(head) for head in heads], *heads]).astype(
+        '<u4').tobytes()
+
+
+def label_of(text):
+    return text.encode().ljust(LABEL, b'\0')
+
+
+def lists_of(heads, rows):
+    """f32 lists, [G][R][S] or [G][S], of the rows that stay"""
+    return b''.join(np.ascontiguousarray(head[..., own], '<f4').tobytes()
+                    for head, own in zip(heads, rows))
+
+
+def rows_in(where, stored, kind, to, E, rows):
+    """The bytes of the rows that stay, of [G] u1 [S][bytes], in the type `to`."""
+    heads = [head[own] for head, own in zip(stored, rows)]
+    for g, head in enumerate(heads if kind != to else ()):
+        try:
+            heads[g] = rowtypes.stored(rowtypes.numbers(head, kind, E), to)
+        except ValueError as error:
+            raise ValueError(f'{where} KV head {g} {error}') from None
+    return b''.join(head.tobytes() for head in heads)
+
+
+class Change:
+    """What is to be done, and what was."""
+
+    def __init__(self, keep, keys, values, label):
+        self.keep, self.given, self.label = keep, {'keys': keys, 'values': values}, label
+        self.types = None               # of 'keys' and 'values', [L]
+        self.counts = []                # [L][G] rows before and after
+        self.dropped = set()            # types of sections
+
+    @property
+    def options(self):
+        named = {name: kinds for name, kinds in self.given.items() if kinds is not None}
+        return {**({'method': self.label} if self.keep else {}), **named}
+
+    @property
+    def fewer(self):
+        return any(before != after for layer in self.counts for before, after in layer)
+
+    def front(self, snapshot, preamble, section, data):
+        """Preamble, HEAD and its bytes."""
+        self.types = {name: types_of(kinds, snapshot, name) for name, kinds in self.given.items()}
+        if all(kinds is None for kinds in self.given.values()):
+            return preamble, section, data
+        new, head = with_types(snapshot, self.types)
+        return (new, *head)
+
+    def unknown(self, section):
+        """Is it a section that depends on rows in a way that nobody here knows?"""
+        return section.type not in container.KNOWN and section.type[3].isupper()
+
+    def layer(self, writer, waiting, snapshot, index):
+        """Writes the sections of a layer, POSN to VALS."""
+        layer = Layer(snapshot, index)
+        rows, E = chosen(self.keep, layer), layer.model['head_width']
+        self.counts.append([(len(p), len(own)) for p, own in zip(layer.positions, rows)])
+        same = all(before == after for before, after in self.counts[-1])
+        types = {name: kinds[index] for name, kinds in self.types.items()}
+        make = {
+            'POSN': lambda: positions_of([p[own] for p, own in zip(layer.positions, rows)]),
+            'mASS': lambda: lists_of(layer.mass, rows),
+            'pAID': lambda: (label_of(snapshot.layers[index].paid.label) +
+                             lists_of(layer.probe_mass, rows)),
+            'sCOR': lambda: label_of(layer.score_label) + lists_of(layer.scores, rows),
+            'KEYS': lambda: rows_in(f'KEYS layer {index}', layer.stored_keys, layer.key_type,
+                                    types['keys'], E, rows),
+            'VALS': lambda: rows_in(f'VALS layer {index}', layer.stored_values, layer.value_type,
+                                    types['values'], E, rows)}
+        retyped = {'KEYS': layer.key_type != types['keys'],
+                   'VALS': layer.value_type != types['values']}
+        for section, data in waiting:
+            kind, element = section.type, section.element
+            if kind in indexes.PARSERS and not (same and not retyped['KEYS']):
+                self.dropped.add(kind)
+            elif kind in make and not (same and not retyped.get(kind)):
+                if kind in retyped:
+                    name = 'keys' if kind == 'KEYS' else 'values'
+                    element = rowtypes.ITEM_SIZE.get(types[name], 1)
+                writer.put(*make_section(kind, index, element, make[kind]()))
+            else:
+                writer.put(section, data)
+        waiting.clear()
+        release(snapshot, index)
+
+    def events(self, snapshot):
+        """The log, and that rows were dropped."""
+        eviction = Event(EVICTION, snapshot.head['next_position'], 0, 0, len(self.counts),
+                         self.counts)
+        return b''.join(map(event_bytes, [*snapshot.events, eviction]))
+
+
+def event_bytes(event):
+    """One event of eVNt (4.12)."""
+    flat = [rows for layer in event.counts or () for pair in layer for rows in pair]
+    flags = int(event.counts is not None)
+    return struct.pack(f'<{6 + len(flat)}I', event.kind, event.position, event.n, flags, event.l0,
+                       event.l1, *flat)
+
+
+def change_rows(source, target, keep=None, keys=None, values=None, label='external'):
+    """Copies a snapshot from one binary file object to another, with some of its rows, and in other
+    types.
+
+    keep: a function that gets a Layer and returns for each KV head the rows that stay, as indexes
+    or as a mask [S]; None: all stay. keys, values: the type of rows, as Layer.key_type has it, for
+    all layers, or a list for each; None: the types that they have. Returns the types of the
+    sections that it has dropped, since they depend on rows or keys that have changed. Raises Bad
+    for what is read, ValueError for what keep() returns and for rows that a type cannot hold; then
+    the output has no end."""
+    change, snapshot, tape, waiting = Change(keep, keys, values, label), Snapshot(), [], []
+    line, signed, writer, preamble = provenance_line(change.options), False, None, b''
+    for section in container.sections(source, snapshot, tape):
+        data = b''.join(tape)
+        if section is None:
+            preamble = data
+        elif section.type == 'HEAD':
+            preamble, section, data = change.front(snapshot, preamble, section, data)
+            writer = Writer(target, preamble)
+            writer.put(section, data)
+        elif section.type in ('pADD', 'iNDX'):
+            pass                    # made anew
+        elif keep and change.unknown(section):
+            change.dropped.add(section.type)
+        elif section.type == 'eVNt' and change.fewer:
+            writer.put(*make_section('eVNt', NONE, 4, change.events(snapshot)))
+        elif section.type == 'ENDS':
+            if not signed:
+                writer.put(*make_section('pROv', NONE, 1, line))
+            writer.end()
+        elif section.type == 'pROv':
+            writer.put(*make_section('pROv', NONE, 1, snapshot.provenance_text + line))
+            signed = True
+        elif section.type == 'POSN' or waiting:
+            waiting.append((section, data))
+            if section.type == 'VALS':
+                change.layer(writer, waiting, snapshot, section.layer)
+        else:
+            writer.put(section, data)
+    return sorted(change.dropped)
+
+
+def row_stage(keep=None, keys=None, values=None, label='external'):
+    """The whole of a program that is a stage of a pipe: change_rows() from standard input to
+    standard output, and the messages and exit codes of kvpipe(7)."""
+    run_stage(lambda source, target: change_rows(source, target, keep, keys, values, label))

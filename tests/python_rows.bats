@@ -1,0 +1,218 @@
+#!/usr/bin/env bats
+# Rows in Python: types of rows (quantised or not), and stages of pipes that drop rows or store them otherwise
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	export PYTHONPATH=$ROOT/python VECTORS=$ROOT/formats/vectors/passed
+	cat >third.py <<-'END'
+		import kvsnapshot
+		kvsnapshot.row_stage(lambda layer: [p % 3 != 1 for p in layer.positions], label="third")
+	END
+}
+
+# python CODE [ARGUMENT ...]: with the package, NumPy, and read() and change() of bytes
+python() {
+	"$PYTHON" -c "import glob, io, os, sys, numpy as np, kvsnapshot
+from kvsnapshot import rowtypes
+def read(data):
+    return kvsnapshot.read(io.BytesIO(data))
+def change(data, **what):
+    out = io.BytesIO()
+    kvsnapshot.change_rows(io.BytesIO(data), out, **what)
+    return out.getvalue()
+def vectors(pattern):
+    for path in sorted(glob.glob(os.path.join(os.environ['VECTORS'], pattern + '.kv'))):
+        with open(path, 'rb') as file:
+            yield os.path.basename(path)[:-3], file.read()
+$1" "${@:2}"
+}
+
+@test "a stage in Python that drops rows writes what kv-evict --rows writes of these rows, and keeps scores" {
+	mksnapshot -L 3 -H 8 -G 4 -N 90,12,5,0 -T 200 -w 5 --mass --paid --scores random --logits -o ragged.kv
+	mksnapshot -L 2 -G 2 -N 9000 --scores random -z -o long.kv
+	kv-prefill -m "$DEMO" --observe 16 -o real.kv "$ROOT/examples/prompts/harbour.txt"
+	kv-score --method snapkv real.kv | kv-evict --rate 0.5 --keep-queries -o again.kv
+	for name in ragged long real again; do
+		kv-info --positions $name.kv |
+		    awk '{ printf "%s %s", $1, $2; for (i = 3; i <= NF; i++) if ($i % 3 != 1) printf " %s", $i; print "" }' >rows
+		kv-evict --rows rows --keep-queries -o want.kv $name.kv
+		"$PYTHON" third.py <$name.kv >got.kv
+		kv-check got.kv
+		strip sCOR got.kv bare.kv
+		same_but_provenance bare.kv want.kv
+	done
+	assert_equal "$(see got.kv 's.provenance[-1]["options"]')" "{'method': 'third'}"
+	python '
+for x, y in zip(kvsnapshot.read("ragged.kv").layers, read(change(open("ragged.kv", "rb").read(), keep=lambda l: [p % 3 != 1 for p in l.positions])).layers):
+    for g, p in enumerate(x.positions):
+        assert (y.scores[g] == x.scores[g][p % 3 != 1]).all() and y.score_label == x.score_label'
+}
+
+@test "rows that stay are the bytes that they were, of every vector, and so is what belongs to them" {
+	python '
+types = set()
+for name, data in vectors("*"):
+    new = read(change(data, keep=lambda l: [np.arange(0, len(p), 2) for p in l.positions]))
+    for x, y in zip(read(data).layers, new.layers):
+        assert (x.key_type, x.value_type) == (y.key_type, y.value_type)
+        types |= {x.key_type, x.value_type}
+        for what in "positions", "stored_keys", "stored_values", "keys", "values", "scores":
+            a, b = getattr(x, what), getattr(y, what)
+            assert (a is None) == (b is None), (name, what)
+            for old, kept in zip(a or (), b or ()):
+                assert old[::2].tobytes() == kept.tobytes(), (name, what)
+        for what in "mass", "probe_mass":
+            for old, kept in zip(getattr(x, what) or (), getattr(y, what) or ()):
+                assert old[:, ::2].tobytes() == kept.tobytes(), (name, what)
+assert types == {"bf16", "f16", "f32", *rowtypes.QUANTISED}'
+}
+
+@test "a stage that changes nothing leaves rows, indexes and unknown sections as they are" {
+	python '
+from kvsnapshot import container
+def sections(data):
+    return [(s.type, s.layer, s.hash, s.blocks) for s in container.read(io.BytesIO(data)).sections
+            if s.type not in ("pADD", "pROv", "iNDX", "ENDS")]
+for name, data in vectors("*"):
+    assert sections(change(data)) == sections(data), name
+    assert sections(change(data, keep=lambda l: [p >= 0 for p in l.positions]))[1:3] == sections(data)[1:3], name
+for name, data in vectors("unknown-ancillary"):
+    scored = io.BytesIO()
+    kvsnapshot.score_stream(lambda l: [0 * p for p in l.positions], io.BytesIO(data), scored)
+    assert read(scored.getvalue()).layers[0].scores[0].tolist() == [0, 0, 0]'
+}
+
+@test "rows are stored in another type, read as its numbers, and stored as elements again" {
+	python '
+for name, data in vectors("r*"):
+    old, E = read(data), read(data).model["head_width"]
+    for kind in rowtypes.QUANTISED:
+        if rowtypes.misfit(kind, E) or "extremes" in name or name == "rows-blocks":
+            continue
+        stored = change(data, keys=kind)
+        new = read(stored)
+        assert stored[16] == 1 and new.head["row_types"]["keys"] == [kind] * len(old.layers)
+        for x, y in zip(old.layers, new.layers):
+            assert y.key_type == kind and y.value_type == x.value_type
+            for a, b, c, d in zip(x.keys, y.keys, x.values, y.values):
+                length = np.linalg.norm(a, axis=1, keepdims=True)
+                assert b.dtype == np.float32 and (abs(a - b) <= length / 4).all() and (c == d).all(), (name, kind)
+            assert b"".join(h.tobytes() for h in y.stored_keys) == b"".join(
+                h.tobytes() if x.key_type == kind else rowtypes.stored(k, kind).tobytes()
+                for h, k in zip(x.stored_keys, x.keys))
+        plain = change(stored, keys=old.head["dtype"], values=old.head["dtype"])
+        assert plain[16] == 0 and "row_types" not in read(plain).head and change(data, keys=kind) == stored
+for name, data in vectors("rows-mixed"):
+    new = read(change(data, values=["q4_0", "f16", "q4_1", "f16", "fp8"]))
+    assert [l.value_type for l in new.layers] == ["q4_0", "f16", "q4_1", "f16", "fp8"]
+    assert new.head["row_types"]["keys"] == read(data).head["row_types"]["keys"]
+    assert new.provenance[-1]["options"] == {"values": ["q4_0", "f16", "q4_1", "f16", "fp8"]}'
+}
+
+@test "elements of another dtype are rounded to nearest, ties to even" {
+	python '
+x = np.array([[1, 1 + 2 ** -8, 1 + 3 * 2 ** -8, -3.4e38, np.inf, np.nan, 0, -0.0, 2 ** -133, 1 + 2 ** -11]], "<f4")
+x = np.concatenate([x, x])
+assert rowtypes.stored(x, "f32").tobytes() == x.tobytes()
+assert rowtypes.stored(x, "bf16").view("<u2").tolist()[0] == [0x3f80, 0x3f80, 0x3f82, 0xff80, 0x7f80, 0x7fc0, 0, 0x8000, 1, 0x3f80]
+assert rowtypes.stored(x, "f16").view("<u2").tolist()[1] == [0x3c00, 0x3c04, 0x3c0c, 0xfc00, 0x7c00, 0x7e00, 0, 0x8000, 0, 0x3c00]
+for dtype in "bf16", "f16", "f32":
+    rows = rowtypes.stored(x[:, :3], dtype)
+    assert rows.shape == (2, 3 * rowtypes.ITEM_SIZE[dtype]) and (rowtypes.numbers(rows, dtype, 3)[0, 0] == 1)'
+}
+
+@test "indexes are dropped with the rows or the keys that they are of, and not with values; so are unknown ones that depend on rows" {
+	python '
+def kinds(data):
+    return {s.type for s in kvsnapshot.container.read(io.BytesIO(data)).sections}
+indexes = {"bITS", "pAGE", "cLUS", "lOWR"}
+for name, data in vectors("rows-indexes-bf16"):
+    assert indexes <= kinds(data) and indexes <= kinds(change(data, values="int8"))
+    assert not indexes & kinds(change(data, keys="int8"))
+    assert not indexes & kinds(change(data, keep=lambda l: [p > 9 for p in l.positions]))
+    # of the layer alone that has changed
+    new = kvsnapshot.container.read(io.BytesIO(change(data, keys=["q8_0", "fp8"])))
+    assert new.layers[0].bits and not new.layers[1].bits
+for name, data in vectors("unknown-ancillary"):
+    unsafe, safe = {"qXYZ", "aBCD", "qpYZ"}, {"qXYz", "qpYz", "zZZz"}
+    assert unsafe | safe <= kinds(data) and unsafe | safe <= kinds(change(data, values="int8"))
+    few = kinds(change(data, keep=lambda l: [[] for p in l.positions]))
+    assert safe <= few and not unsafe & few'
+	"$PYTHON" third.py <"$VECTORS/rows-indexes-bf16.kv" 2>said >out.kv
+	assert_equal "$(cat said)" "third.py: dropped bITS, cLUS, lOWR, pAGE: not of these rows"
+}
+
+@test "what cannot be is refused with the place, and the output has no end" {
+	cat >refused.py <<-'END'
+		import io, sys, numpy as np, kvsnapshot
+		from kvsnapshot import rowtypes
+		def refused(words, **what):
+		    out = io.BytesIO()
+		    try:
+		        kvsnapshot.change_rows(open(sys.argv[1], "rb"), out, **what)
+		    except ValueError as error:
+		        assert words in str(error), error
+		    else:
+		        raise AssertionError(words)
+		    try:
+		        kvsnapshot.read(io.BytesIO(out.getvalue()))
+		    except kvsnapshot.Bad as error:
+		        assert "truncated" in str(error)
+		    else:
+		        raise AssertionError("it has an end")
+		def unfit(words, x, kind):
+		    try:
+		        rowtypes.stored(np.array(x, "<f4"), kind)
+		    except ValueError as error:
+		        assert words in str(error), error
+		    else:
+		        raise AssertionError(words)
+		all_rows = lambda l: [np.arange(len(p)) for p in l.positions]
+		refused("layer 0: rows of 2 KV heads, and there are 3", keep=lambda l: all_rows(l)[1:])
+		refused("layer 0 KV head 0: rows 0 to 7 of 7", keep=lambda l: [[0, 7], [], []])
+		refused("layer 0 KV head 1: rows -1 to 0 of 3", keep=lambda l: [[0], [0, -1], []])
+		refused("layer 0 KV head 2: a mask of shape (3,) for 2 rows", keep=lambda l: [[], [], [True] * 3])
+		refused("layer 0 KV head 0: rows are indexes or a mask, not float64", keep=lambda l: [[1.0], [], []])
+		refused("types.keys layer 0: 'q8_1' is neither dtype nor a quantised type", keys="q8_1")
+		refused("types.values layer 0: 'f32' is neither dtype", values="f32")
+		refused("keys: types of 1 layers, and there are 5", keys=["q8_0"])
+		row = np.ones((3, 32))
+		unfit("q8_0 wants a head width that is a multiple of 32, not 48", np.ones((1, 48)), "q8_0")
+		unfit("int8-hadamard wants a head width that is a power of 2, not 48", np.ones((1, 48)), "int8-hadamard")
+		unfit("'q8_1' is no type of rows", row, "q8_1")
+		for bad in np.nan, np.inf, -np.inf:
+		    for kind in rowtypes.QUANTISED:
+		        row[1, 31] = bad
+		        unfit("row 1: a number is not finite", row, kind)
+		row[1, 31] = 1e7
+		unfit("row 1: the scale of block 0 is not finite", row, "q8_0")
+		unfit("row 0: the minimum of block 0 is not finite", np.full((1, 32), -1e5), "q4_1")
+		unfit("row 0: the transform is not finite", np.full((1, 32), 3e38), "int8-hadamard")
+		unfit("row 0: the scale of block 0 is not finite", [[-3e38, 3e38] * 16], "q4_1")
+	END
+	"$PYTHON" refused.py "$VECTORS/rows-mixed.kv"
+	python '
+bad = rowtypes.stored(np.ones((1, 32)), "fp8")
+assert rowtypes.fault("fp8", 32, bad.tobytes()) is None
+bad[0, 20] = 0xff
+assert rowtypes.fault("fp8", 32, bad.tobytes()) == (0, "a code is NaN")'
+	mksnapshot -E 33 -d bf16 -o odd.kv
+	run -1 --separate-stderr bash -c '"$PYTHON" -c "import kvsnapshot; kvsnapshot.row_stage(keys=\"q4_0\")" <odd.kv >x.kv'
+	assert_regex "$stderr" 'types.keys layer 0: q4_0 wants a head width that is a multiple of 32, not 33$'
+	run -3 kv-check x.kv
+}
+
+@test "scores in Python of quantised rows are those of their numbers, and the rows stay as they are" {
+	python '
+for name, data in vectors("rows-mixed"):
+    out = io.BytesIO()
+    kvsnapshot.score_stream(lambda l: [abs(k).sum(axis=1) + abs(v).max(axis=1, initial=0) for k, v in zip(l.keys, l.values)],
+                            io.BytesIO(data), out)
+    old, new = read(data), read(out.getvalue())
+    for x, y in zip(old.layers, new.layers):
+        for g, rows in enumerate(x.stored_keys):
+            assert rows.tobytes() == y.stored_keys[g].tobytes()
+            assert y.scores[g].tolist() == (abs(x.keys[g]).sum(axis=1) + abs(x.values[g]).max(axis=1, initial=0)).tolist()'
+}
