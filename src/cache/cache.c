@@ -9,10 +9,11 @@
 #include "ops/layer_rows.h"
 
 uint64_t
-cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass)
+cache_row_bytes(const struct kv_head *head, uint32_t l, int mass)
 {
-	return 2 * m->id.head_width * (uint64_t)kv_dtype_size(dtype) + sizeof(uint32_t) +
-	    (mass ? m->id.query_heads / m->id.kv_heads * sizeof(float) : 0);
+	return kv_head_row_bytes(head, KV_KEYS, l) + kv_head_row_bytes(head, KV_VALS, l) +
+	    sizeof(uint32_t) +
+	    (mass ? head->model.query_heads / head->model.kv_heads * sizeof(float) : 0);
 }
 
 struct cache *
@@ -45,6 +46,17 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 		}
 	}
 	return c;
+}
+
+void
+cache_set_row_types(struct cache *c, const struct kv_head *head)
+{
+	uint32_t l;
+
+	for (l = 0; l < c->model->id.layers; l++) {
+		c->layer[l].k_type = (enum kv_row_type)head->key_type[l];
+		c->layer[l].v_type = (enum kv_row_type)head->value_type[l];
+	}
 }
 
 /* Frees the memory of layer l on the device, and its positions on the host. */
@@ -240,7 +252,8 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
 	struct layer_rows *rows = &c->layer[l];
-	const size_t row = c->positions_only[l] ? 0 : rows->width * kv_dtype_size(rows->dtype);
+	const size_t k_row = c->positions_only[l] ? 0 : rows_k_bytes(rows);
+	const size_t v_row = c->positions_only[l] ? 0 : rows_v_bytes(rows);
 	struct layer_rows to = *rows;
 	uint64_t total = 0;
 	uint32_t g;
@@ -254,8 +267,8 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 		to.start[g] = total;
 		total += capacity[g];
 	}
-	to.k = o->alloc(d, total * row + 1);
-	to.v = o->alloc(d, total * row + 1);
+	to.k = o->alloc(d, total * k_row + 1);
+	to.v = o->alloc(d, total * v_row + 1);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
 	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
 	    resize_positions(c, l, to.start, total) != 0 ||
@@ -268,10 +281,10 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 		return MODEL_ENOMEM;
 	}
 	for (g = 0; g < rows->heads && rows->k != NULL; g++) {
-		o->copy(d, (char *)to.k + to.start[g] * row,
-		    (char *)rows->k + rows->start[g] * row, rows->len[g] * row);
-		o->copy(d, (char *)to.v + to.start[g] * row,
-		    (char *)rows->v + rows->start[g] * row, rows->len[g] * row);
+		o->copy(d, (char *)to.k + to.start[g] * k_row,
+		    (char *)rows->k + rows->start[g] * k_row, rows->len[g] * k_row);
+		o->copy(d, (char *)to.v + to.start[g] * v_row,
+		    (char *)rows->v + rows->start[g] * v_row, rows->len[g] * v_row);
 		o->copy(d, to.pos + to.start[g], rows->pos + rows->start[g],
 		    rows->len[g] * sizeof *to.pos);
 	}
@@ -463,7 +476,9 @@ cache_trim(struct cache *c, uint32_t l, uint32_t spare_to)
 	if (capacity == NULL)
 		return MODEL_ENOMEM;
 	memcpy(capacity, rows->len, rows->heads * sizeof *capacity);
-	if (spare_to < c->model->id.layers && spare_to != l && c->layer[spare_to].k == NULL)
+	if (spare_to < c->model->id.layers && spare_to != l && c->layer[spare_to].k == NULL &&
+	    rows_k_type(&c->layer[spare_to]) == rows_k_type(rows) &&
+	    rows_v_type(&c->layer[spare_to]) == rows_v_type(rows))
 		to = spare_to;
 	rc = resize(c, l, capacity, to);
 	if (rc == 0 && to != NO_LAYER)
@@ -541,11 +556,11 @@ cache_go_back(struct cache *c, const struct cache_mark *mark)
 uint64_t
 cache_bytes(const struct cache *c)
 {
-	uint64_t rows = 0;
-	uint32_t l, g;
+	uint64_t bytes = 0;
+	uint32_t l;
 
 	for (l = 0; l < c->model->id.layers; l++)
-		for (g = 0; g < c->layer[l].heads; g++)
-			rows += c->layer[l].len[g];
-	return rows * 2 * c->model->id.head_width * kv_dtype_size(c->dtype);
+		bytes += sum_of(c->layer[l].len, c->layer[l].heads) *
+		    (rows_k_bytes(&c->layer[l]) + rows_v_bytes(&c->layer[l]));
+	return bytes;
 }

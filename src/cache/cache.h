@@ -21,7 +21,7 @@ struct attention_mass {
 /* Keys and values of one sequence on a device */
 struct cache {
 	const struct model *model;
-	enum kv_dtype dtype;
+	enum kv_dtype dtype;           /* as of a snapshot's HEAD; types of rows are in layer[] */
 	uint32_t next_position;
 	uint32_t *tokens;              /* host [n_tokens] ids seen so far */
 	size_t n_tokens, cap_tokens;
@@ -53,11 +53,13 @@ struct cache {
 	uint32_t *logged_rows;         /* host [L][G] rows after the last event */
 };
 
-/* Returns the bytes on the device of one row of one KV head: key, value, position, and, with mass,
- * a number for each of its query heads. */
-uint64_t cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass);
+/* Returns the bytes on the device of one row of one KV head of layer l: key, value, position, and,
+ * with mass, a number for each of its query heads. */
+uint64_t cache_row_bytes(const struct kv_head *, uint32_t l, int mass);
 /* Returns an empty cache with keys and values of the given type; NULL without memory. */
 struct cache *cache_new(const struct model *m, enum kv_dtype dtype);
+/* Has rows of each layer stored in the types of that head. Only for an empty cache. */
+void cache_set_row_types(struct cache *, const struct kv_head *);
 void cache_free(struct cache *);                                /* NULL allowed */
 /* Allocates c->mass, H * 4 bytes for each row of capacity: forward() adds attention mass to it, and
  * snapshot_take() loads it. Only for an empty cache. Returns 0, or MODEL_ENOMEM. */

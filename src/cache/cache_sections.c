@@ -10,10 +10,16 @@
 void
 snapshot_head(const struct cache *c, struct kv_head *head)
 {
+	uint32_t l;
+
 	memset(head, 0, sizeof *head);
 	head->model = c->model->id;
 	head->dtype = c->dtype;
 	head->next_position = c->next_position;
+	for (l = 0; l < c->model->id.layers; l++) {
+		head->key_type[l] = (uint8_t)c->layer[l].k_type;
+		head->value_type[l] = (uint8_t)c->layer[l].v_type;
+	}
 }
 
 /* ---- loading ---- */
@@ -57,7 +63,7 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
 	const struct kv_rows *there = kv_current_rows(r);
 	struct layer_rows *rows = &c->layer[sec->layer];
-	size_t row = rows->width * kv_dtype_size(rows->dtype), at = 0;
+	size_t row = sec->kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows), at = 0;
 	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
 	const void *data;
 	uint32_t g;
@@ -236,7 +242,7 @@ get_rows(const struct cache *c, const struct rows_elsewhere *other, uint32_t l, 
     enum kv_kind kind, char *to)
 {
 	const struct layer_rows *rows = &c->layer[l];
-	const size_t row = rows->width * kv_dtype_size(rows->dtype);
+	const size_t row = kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows);
 	const char *from = kind == KV_KEYS ? rows->k : rows->v;
 
 	if (c->positions_only[l])
@@ -251,7 +257,8 @@ save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewh
     uint32_t layer, enum kv_kind kind)
 {
 	const struct layer_rows *rows = &c->layer[layer];
-	size_t row = rows->width * kv_dtype_size(rows->dtype), size = 1;
+	const enum kv_row_type type = kind == KV_KEYS ? rows_k_type(rows) : rows_v_type(rows);
+	size_t row = kv_row_bytes(type, rows->width), size = 1;
 	struct kv_span span = { NULL, 0 };
 	int rc = KV_OK;
 	uint32_t g;
@@ -267,8 +274,7 @@ save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewh
 		span.size += rows->len[g] * row;
 	}
 	if (rc == KV_OK)
-		rc = kv_write(w, kv_kind_type(kind), layer, (unsigned)kv_dtype_size(rows->dtype),
-		    &span, 1);
+		rc = kv_write(w, kv_kind_type(kind), layer, kv_row_element(type), &span, 1);
 	free(buf);
 	return rc;
 }

@@ -24,7 +24,7 @@ struct found {
 	uint32_t wanted;
 	uint32_t n;                     /* clusters */
 	uint32_t *label;                /* [rows] */
-	char *mean;                     /* [n][E] of the dtype of the keys, room for [wanted] */
+	char *mean;                     /* [n][E] of head->dtype, room for [wanted] */
 	int code;
 	const struct cluster_worker *by;
 };
@@ -41,6 +41,12 @@ struct cluster_worker {
 	struct job *job;
 	struct key_products products;
 };
+
+static enum kv_row_type
+key_type(const struct job *job)
+{
+	return kv_head_row_type(job->l->head, KV_KEYS, job->l->layer);
+}
 
 /* ---- the threads ---- */
 
@@ -63,7 +69,7 @@ cluster_builder_init(struct cluster_builder *b, const struct device *devices, ui
 		return e->code;
 	for (i = 0; i < n; i++)
 		b->worker[i].products = (struct key_products){ .d = devices[i],
-		    .width = head->model.head_width, .dtype = head->dtype };
+		    .width = head->model.head_width };
 	return ENGINE_OK;
 }
 
@@ -85,12 +91,14 @@ cluster_head(struct cluster_worker *w, uint32_t g)
 	const struct kv_head *head = job->l->head;
 	struct found *f = &job->head[g];
 	struct cluster_input in = { .keys = f->keys, .rows = f->rows,
-	    .width = head->model.head_width, .dtype = head->dtype, .clusters = f->wanted,
+	    .width = head->model.head_width, .key_type = key_type(job), .dtype = head->dtype,
+	    .clusters = f->wanted,
 	    .iterations = job->opt->iterations,
 	    .seed = cluster_seed(job->opt->seed, job->l->layer, g, job->opt->sink),
 	    .products = key_products_make, .with = &w->products };
 
 	f->by = w;
+	w->products.type = in.key_type;
 	f->code = f->wanted > 0 ? cluster_keys(&in, f->label, f->mean, &f->n) : CLUSTER_OK;
 }
 
@@ -127,8 +135,9 @@ run(struct cluster_builder *b, struct job *job)
 
 /* ---- a layer ---- */
 
+/* Returns the bytes of a mean. */
 static size_t
-row_size(const struct job *job)
+mean_size(const struct job *job)
 {
 	return job->l->head->model.head_width * kv_dtype_size(job->l->head->dtype);
 }
@@ -139,7 +148,8 @@ start(struct job *job, struct built_index *out, struct engine_error *e)
 {
 	const struct kv_rows *rows = job->l->rows;
 	const uint32_t sink = job->opt->sink, G = rows->heads;
-	const size_t row = row_size(job);
+	const size_t row = kv_head_row_bytes(job->l->head, KV_KEYS, job->l->layer);
+	const size_t mean = mean_size(job);
 	size_t first = 0, labels = 0, means = 0;
 	struct found *f;
 	uint32_t g, S;
@@ -162,12 +172,12 @@ start(struct job *job, struct built_index *out, struct engine_error *e)
 	if ((out->memory[COUNT] = engine_alloc(G, sizeof(uint32_t), e)) == NULL ||
 	    (out->memory[END] = engine_alloc(G, sizeof(uint32_t), e)) == NULL ||
 	    (out->memory[LABEL] = engine_alloc(labels, sizeof(uint32_t), e)) == NULL ||
-	    (out->memory[MEAN] = engine_alloc(means, row, e)) == NULL)
+	    (out->memory[MEAN] = engine_alloc(means, mean, e)) == NULL)
 		return e->code;
 	for (g = 0, labels = means = 0; g < G; labels += f->rows, means += f->wanted, g++) {
 		f = &job->head[g];
 		f->label = (uint32_t *)out->memory[LABEL] + labels;
-		f->mean = (char *)out->memory[MEAN] + means * row;
+		f->mean = (char *)out->memory[MEAN] + means * mean;
 	}
 	return ENGINE_OK;
 }
@@ -199,7 +209,7 @@ static void
 put_together(const struct job *job, struct built_index *out)
 {
 	uint32_t *count = out->memory[COUNT], *end = out->memory[END], g;
-	const size_t row = row_size(job);
+	const size_t row = mean_size(job);
 	char *mean = out->memory[MEAN];
 
 	for (g = 0; g < job->l->rows->heads; mean += job->head[g++].n * row) {

@@ -15,7 +15,7 @@ struct index_source {
 	uint32_t layer;
 	const struct kv_head *head;
 	const struct kv_rows *rows;
-	const void *keys;               /* host [sum S][E] of head->dtype */
+	const void *keys;               /* host [sum S] rows, of the type of the layer's keys */
 };
 
 struct built_index {

@@ -362,7 +362,9 @@ build_low_rank(struct built_index *out, const struct device *d, const struct ind
 	uint32_t rank = opt->rank < G * E ? opt->rank : (uint32_t)(G * E);
 
 	*out = (struct built_index){ .index.kind = KV_LOWR };
-	if (low_rank_fit(&l->head->model, e) != ENGINE_OK || refuse_ragged(l, e) != ENGINE_OK)
+	if (low_rank_fit(&l->head->model, e) != ENGINE_OK ||
+	    low_rank_rows_fit(kv_head_row_type(l->head, KV_KEYS, l->layer), l->file, l->layer,
+	    e) != ENGINE_OK || refuse_ragged(l, e) != ENGINE_OK)
 		return e->code;
 	if (rank > n)
 		rank = n > 0 ? n : 1;

@@ -51,7 +51,7 @@ static int
 pack(struct page_lists *p, void *data, const struct device *d, const struct index_source *l,
     struct area *keys, struct area *entries, struct engine_error *e)
 {
-	const size_t row = p->rows.width * kv_dtype_size(p->rows.dtype);
+	const size_t row = rows_k_bytes(&p->rows);
 
 	if ((p->entries.data = area_room(d, entries, p->n * p->entries.bytes, e)) == NULL)
 		return e->code;
@@ -70,7 +70,8 @@ build_pages(struct built_index *out, const struct device *d, const struct index_
 	const enum kv_dtype dtype = l->head->dtype;
 	struct page_lists p = { .entries = { .bytes = kv_entry_size(KV_PAGE, page, E, dtype),
 	    .heads = G, .width = E, .rows = page },
-	    .rows = { .heads = G, .width = E, .dtype = dtype } };
+	    .rows = { .heads = G, .width = E, .dtype = dtype,
+	        .k_type = kv_head_row_type(l->head, KV_KEYS, l->layer) } };
 	struct area keys = { 0 }, entries = { 0 };
 	void *data;
 	int rc;

@@ -5,37 +5,30 @@
 
 #include "engine/compare.h"
 
-#define PIECE 256       /* elements compared at a time */
-
 /* ---- rows ---- */
 
-/* Compares n elements of a and b. Returns 1 when one differs. */
+/* Compares two rows. Returns 1 when a number differs. */
 static int
-differs(const void *a, enum kv_dtype a_type, const void *b, enum kv_dtype b_type, size_t n,
+differs(const void *a, enum kv_row_type a_type, const void *b, enum kv_row_type b_type, size_t E,
     double *greatest)
 {
-	float x[PIECE], y[PIECE];
-	size_t part, i;
+	float x[KV_ROW_WIDTH_MOST], y[KV_ROW_WIDTH_MOST];
+	size_t i;
 	double gap;
 	int other = 0;
 
-	if (a_type == b_type && memcmp(a, b, n * kv_dtype_size(a_type)) == 0)
+	if (a_type == b_type && memcmp(a, b, kv_row_bytes(a_type, E)) == 0)
 		return 0;
-	for (; n > 0; n -= part) {
-		part = n < PIECE ? n : PIECE;
-		kv_to_f32(x, a, a_type, part);
-		kv_to_f32(y, b, b_type, part);
-		for (i = 0; i < part; i++) {
-			if (x[i] == y[i] || (isnan(x[i]) && isnan(y[i])))
-				continue;
-			other = 1;
-			gap = fabs((double)x[i] - y[i]);
-			if (isnan(gap))
-				gap = INFINITY;
-			*greatest = gap > *greatest ? gap : *greatest;
-		}
-		a = (const char *)a + part * kv_dtype_size(a_type);
-		b = (const char *)b + part * kv_dtype_size(b_type);
+	kv_rows_to_f32(x, a, a_type, E, 1);
+	kv_rows_to_f32(y, b, b_type, E, 1);
+	for (i = 0; i < E; i++) {
+		if (x[i] == y[i] || (isnan(x[i]) && isnan(y[i])))
+			continue;
+		other = 1;
+		gap = fabs((double)x[i] - y[i]);
+		if (isnan(gap))
+			gap = INFINITY;
+		*greatest = gap > *greatest ? gap : *greatest;
 	}
 	return other;
 }
@@ -45,15 +38,13 @@ static void
 compare_row(struct rows_compared *out, const struct layer_reader *a, const struct layer_reader *b,
     uint64_t i, uint64_t j)
 {
-	const enum kv_dtype a_type = a->head->dtype, b_type = b->head->dtype;
-	const size_t E = a->head->model.head_width;
-	const size_t at = i * E * kv_dtype_size(a_type), bt = j * E * kv_dtype_size(b_type);
+	const struct layer_rows *p = &a->on_device, *q = &b->on_device;
 
 	out->both++;
-	out->keys_differ += differs(a->keys + at, a_type, b->keys + bt, b_type, E,
-	    &out->key_difference);
-	out->values_differ += differs(a->values + at, a_type, b->values + bt, b_type, E,
-	    &out->value_difference);
+	out->keys_differ += differs(a->keys + i * rows_k_bytes(p), rows_k_type(p),
+	    b->keys + j * rows_k_bytes(q), rows_k_type(q), p->width, &out->key_difference);
+	out->values_differ += differs(a->values + i * rows_v_bytes(p), rows_v_type(p),
+	    b->values + j * rows_v_bytes(q), rows_v_type(q), p->width, &out->value_difference);
 }
 
 /* Compares the rows of KV head g. row <- the rows of a that b has, too. */
@@ -151,7 +142,7 @@ static void
 gather_common(char *keys, uint32_t *pos, uint64_t *start, const struct layer_reader *a,
     const struct layer_compared *common)
 {
-	const size_t row = a->on_device.width * kv_dtype_size(a->on_device.dtype);
+	const size_t row = rows_k_bytes(&a->on_device);
 	uint64_t at = 0;
 	uint32_t g, i;
 
@@ -170,7 +161,7 @@ static int
 attend_common(float *lse, const struct window *w, const struct layer_reader *a,
     const struct layer_compared *common, struct engine_error *e)
 {
-	const size_t row = a->on_device.width * kv_dtype_size(a->on_device.dtype);
+	const size_t row = rows_k_bytes(&a->on_device);
 	struct layer_rows both = a->on_device;
 	uint64_t total = 0;
 	uint32_t *pos = NULL, g;

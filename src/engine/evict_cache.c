@@ -130,9 +130,10 @@ evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	evict_plan_free(&v->plan[l % SCORE_AHEAD]);     /* from a layer that failed */
 	*rows = cache_rows(c, l);
 	*job = (struct score_job){ .in = { .layer = l, .query_heads = m->id.query_heads,
-	    .width = m->id.head_width, .rows = rows, .dtype = c->dtype,
+	    .width = m->id.head_width, .rows = rows, .key_type = rows_k_type(&c->layer[l]),
 	    .next_position = c->next_position, .sees = m->layer[l].window },
-	    .softcap = (float)m->id.attention_softcap, .device_rows = &c->layer[l] };
+	    .dtype = c->dtype, .softcap = (float)m->id.attention_softcap,
+	    .device_rows = &c->layer[l] };
 	if (v->scorer.method == NULL)
 		return ENGINE_OK;
 	if (v->scorer.device.ops == NULL)

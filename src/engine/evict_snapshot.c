@@ -266,8 +266,7 @@ choose(const struct pass *p)
 static int
 write_kept_content(const struct pass *p)
 {
-	const struct kv_head *head = kv_reader_head(p->r);
-	const size_t size = head->model.head_width * kv_dtype_size(head->dtype);
+	const size_t size = kv_head_row_bytes(kv_reader_head(p->r), p->sec.kind, p->sec.layer);
 	struct kv_span *spans;
 	const void *content;
 	size_t n;
@@ -288,7 +287,7 @@ write_turned_keys(const struct pass *p)
 {
 	const struct kv_head *head = kv_reader_head(p->r);
 	const struct kept *kept = &p->v->layer->kept;
-	const uint32_t E = head->model.head_width;
+	const size_t size = kv_head_row_bytes(head, KV_KEYS, p->sec.layer);
 	struct kv_span span = { NULL, 0 };
 	const void *content;
 	uint32_t g;
@@ -296,13 +295,13 @@ write_turned_keys(const struct pass *p)
 	int rc;
 
 	for (g = 0; g < kept->heads; g++)
-		span.size += kept->count[g] * E * kv_dtype_size(head->dtype);
+		span.size += kept->count[g] * size;
 	if (checked_read(p, kv_load(p->r, &content)) != ENGINE_OK ||
 	    (keys = engine_alloc(span.size, 1, p->e)) == NULL)
 		return p->e->code;
 	span.data = keys;
-	rc = reposition_keys(&p->v->reposition, p->sec.layer, keys, content, head->dtype,
-	    kv_current_rows(p->r), kept, p->e);
+	rc = reposition_keys(&p->v->reposition, p->sec.layer, keys, content,
+	    kv_head_row_type(head, KV_KEYS, p->sec.layer), kv_current_rows(p->r), kept, p->e);
 	if (rc == ENGINE_OK)
 		rc = write_spans(p, &span, 1);
 	free(keys);

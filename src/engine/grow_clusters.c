@@ -14,7 +14,7 @@
 struct window {
 	uint32_t *clusters;             /* [G] */
 	uint32_t *rows;                 /* [G] GROWTH_ROWS, or 0: there are not enough */
-	char **mean;                    /* [G][GROWTH_CLUSTERS][E] of the dtype of the keys */
+	char **mean;                    /* [G][GROWTH_CLUSTERS][E] of rows->dtype */
 	uint32_t **label;               /* [G][GROWTH_ROWS] */
 };
 
@@ -36,9 +36,10 @@ take_head(struct window *w, struct key_products *products, void *keys, const str
     const struct layer_rows *rows, uint32_t l, uint32_t g, struct engine_error *e)
 {
 	const uint32_t first = first_row(x, g);
-	const size_t row = rows->width * kv_dtype_size(rows->dtype);
+	const size_t row = rows_k_bytes(rows);
 	struct cluster_input in = { .keys = keys, .rows = GROWTH_ROWS, .width = rows->width,
-	    .dtype = rows->dtype, .clusters = GROWTH_CLUSTERS, .iterations = ITERATIONS,
+	    .key_type = rows_k_type(rows), .dtype = rows->dtype, .clusters = GROWTH_CLUSTERS,
+	    .iterations = ITERATIONS,
 	    .seed = cluster_seed(0, l, g, first), .products = key_products_make, .with = products };
 	int code;
 
@@ -101,8 +102,8 @@ take_windows(struct window *w, struct layer_index *x, const struct layer_rows *r
     struct engine_error *e)
 {
 	struct key_products products = { .d = { x->ops, x->dev }, .width = rows->width,
-	    .dtype = rows->dtype };
-	void *keys = engine_alloc(GROWTH_ROWS, rows->width * kv_dtype_size(rows->dtype), e);
+	    .type = rows_k_type(rows) };
+	void *keys = engine_alloc(GROWTH_ROWS, rows_k_bytes(rows), e);
 	int rc = keys != NULL ? ENGINE_OK : e->code;
 	uint32_t g;
 

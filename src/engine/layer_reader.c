@@ -95,6 +95,7 @@ take_rows(struct layer_reader *s, struct engine_error *e)
 		s->on_device.start[g] = total;
 		s->on_device.len[g] = s->rows->count[g];
 	}
+	s->row_bytes += total * (rows_k_bytes(&s->on_device) + rows_v_bytes(&s->on_device));
 	return ENGINE_OK;
 }
 
@@ -193,6 +194,8 @@ layer_reader_next(struct layer_reader *s, uint32_t l, struct engine_error *e)
 		index_drop(&s->index, s->kind);
 	s->layer = l;
 	s->score = NULL;
+	s->on_device.k_type = kv_head_row_type(s->head, KV_KEYS, l);
+	s->on_device.v_type = kv_head_row_type(s->head, KV_VALS, l);
 	while (sec.kind != KV_VALS || sec.layer != l) {
 		if ((rc = kv_next(s->r, &sec)) < 0)
 			return engine_fail_reader(e, s->r, rc);
@@ -209,13 +212,14 @@ int
 layer_reader_upload(struct layer_reader *s, const struct device *d, struct engine_error *e)
 {
 	struct layer_rows *to = &s->on_device;
-	const size_t size = kv_rows_total(s->rows) * to->width * kv_dtype_size(to->dtype);
+	const uint64_t total = kv_rows_total(s->rows);
 
 	if ((to->pos = area_positions(d, &s->area_positions, s->rows, e)) == NULL)
 		return e->code;
-	if (area_share(d, &s->area_keys, &to->k, s->keys, size, e) != ENGINE_OK)
+	if (area_share(d, &s->area_keys, &to->k, s->keys, total * rows_k_bytes(to), e) !=
+	    ENGINE_OK)
 		return e->code;
-	return area_share(d, &s->area_values, &to->v, s->values, size, e);
+	return area_share(d, &s->area_values, &to->v, s->values, total * rows_v_bytes(to), e);
 }
 
 int

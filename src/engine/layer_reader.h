@@ -14,10 +14,11 @@ struct layer_reader {
 	struct kv_reader *r;            /* the caller's */
 	const struct kv_head *head;
 	uint64_t n_tokens;              /* from the first layer on */
+	uint64_t row_bytes;             /* of keys and values, of all layers so far */
 	/* the current layer; rows and values are valid until the reader goes on */
 	uint32_t layer;
 	const struct kv_rows *rows;
-	const char *keys, *values;      /* packed, head->dtype */
+	const char *keys, *values;      /* packed, of the types in on_device */
 	struct queries queries;         /* n 0: none */
 	/* start and len of each KV head; keys and values on the device after
 	 * layer_reader_upload() */

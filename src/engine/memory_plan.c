@@ -63,8 +63,20 @@ add_head(struct memory_plan *p, const struct memory_demand *d)
 
 	p->weights += d->head->bytes;
 	p->adapter += d->head->bytes;
-	p->cache += d->tokens * head_keys_row_bytes(d->head, d->dtype);
+	p->cache += d->tokens * head_keys_row_bytes(d->head, d->stored->dtype);
 	p->activations += head_keys_feature_bytes(d->head, rows);
+}
+
+/* Returns the bytes of the rows, as many in each layer. */
+static uint64_t
+row_bytes(const struct model *m, const struct memory_demand *d)
+{
+	uint64_t of_each_layer = 0;
+	uint32_t l;
+
+	for (l = 0; l < m->id.layers; l++)
+		of_each_layer += cache_row_bytes(d->stored, l, d->mass);
+	return d->rows * of_each_layer / m->id.layers;
 }
 
 struct memory_plan
@@ -75,7 +87,7 @@ memory_plan(const struct model *m, const struct memory_demand *d)
 
 	struct memory_plan p = { .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter,
 	    .adapter = d->adapter,
-	    .cache = d->rows * cache_row_bytes(m, d->dtype, d->mass),
+	    .cache = row_bytes(m, d),
 	    .activations = workspace_bytes(m, d->at_once) + d->stream * id->hidden * sizeof(float) +
 	        (uint64_t)d->logits * id->vocabulary * sizeof(float),
 	    .scratch = OWN_SCRATCH + d->at_once * widest * 2 };

@@ -15,7 +15,7 @@ struct retrieval_head;
 struct memory_demand {
 	uint64_t tokens;                /* tokens of the cache; for the message */
 	uint64_t rows;                  /* of all KV heads of all layers together */
-	enum kv_dtype dtype;            /* of keys and values */
+	const struct kv_head *stored;   /* dtype and row types */
 	int mass;                       /* cache_want_mass() */
 	uint32_t at_once;               /* rows of the workspace */
 	uint64_t stream;                /* tokens in a residual stream, layer_by_layer.h */

@@ -10,11 +10,17 @@ account(struct counter *c)
 	return c->capturing ? &c->graph : c->work;
 }
 
-/* Returns the bytes of n keys, or of n values. */
+/* Returns the bytes of n keys, and of n keys with their values. */
+static uint64_t
+key_bytes(const struct layer_rows *rows, uint64_t n)
+{
+	return n * rows_k_bytes(rows);
+}
+
 static uint64_t
 row_bytes(const struct layer_rows *rows, uint64_t n)
 {
-	return n * rows->width * kv_dtype_size(rows->dtype);
+	return n * (rows_k_bytes(rows) + rows_v_bytes(rows));
 }
 
 /* y[N][out] <- x[N][in] . w^T: the weights are read once for all N. */
@@ -38,7 +44,7 @@ count_ffn(struct counter *c, const struct ffn *w, uint32_t N)
 void
 count_append(struct counter *c, const struct layer_rows *rows, uint32_t N)
 {
-	account(c)->rows_written += 2 * row_bytes(rows, (uint64_t)N * rows->heads);
+	account(c)->rows_written += row_bytes(rows, (uint64_t)N * rows->heads);
 }
 
 /* ---- which rows queries see ---- */
@@ -129,7 +135,7 @@ count_attend(struct counter *c, const struct query *q, const struct layer_rows *
 
 	if (!c->capturing) {
 		c->work->attention += 2 * (uint64_t)sides * rows->width * R * s.pairs;
-		c->work->rows_read += sides * row_bytes(rows, s.rows);
+		c->work->rows_read += output ? row_bytes(rows, s.rows) : key_bytes(rows, s.rows);
 		return;
 	}
 	count_later(c, (struct captured_attend){ rows, q->H, q->window, sides, NULL });
@@ -142,7 +148,7 @@ count_scores(struct op_counts *a, const struct entries *bits, const struct layer
 {
 	a->retrieval += 2 * (uint64_t)rows->width * (H / rows->heads) * len;
 	a->indexes += entries * (uint64_t)bits->bytes;
-	a->rows_read += row_bytes(rows, len - (uint64_t)entries * bits->rows);
+	a->rows_read += key_bytes(rows, len - (uint64_t)entries * bits->rows);
 }
 
 /* A launched step has one query row, whose own row the caller adds to len later. */
@@ -165,7 +171,8 @@ count_launch(struct counter *c)
 			sees = a->window > 0 && len > a->window ? a->window : len;
 			c->work->attention += 2 * (uint64_t)a->sides * a->rows->width *
 			    (a->H / a->rows->heads) * sees;
-			c->work->rows_read += a->sides * row_bytes(a->rows, sees);
+			c->work->rows_read += a->sides == 2 ? row_bytes(a->rows, sees) :
+			    key_bytes(a->rows, sees);
 		}
 }
 
@@ -191,7 +198,7 @@ count_keys(struct counter *c, const struct query *q, const struct layer_rows *ro
 
 	for (g = 0; g < rows->heads; g++) {
 		a->retrieval += 2 * (uint64_t)rows->width * (q->H / rows->heads) * rows->len[g];
-		*(rows->v != NULL ? &a->rows_read : &a->indexes) += row_bytes(rows, rows->len[g]);
+		*(rows->v != NULL ? &a->rows_read : &a->indexes) += key_bytes(rows, rows->len[g]);
 	}
 }
 
@@ -242,7 +249,7 @@ count_chosen(struct counter *c, const struct query *q, const struct layer_rows *
 	for (g = 0; g < rows->heads; g++) {
 		n = chosen_rows(rows, chosen, g);
 		a->attention += 4 * (uint64_t)rows->width * (q->H / rows->heads) * n;
-		a->rows_read += 2 * row_bytes(rows, n);
+		a->rows_read += row_bytes(rows, n);
 	}
 }
 
@@ -252,7 +259,7 @@ count_gather(struct counter *c, const struct layer_rows *rows, const struct chos
 	uint32_t g;
 
 	for (g = 0; g < rows->heads; g++)
-		account(c)->rows_read += 2 * row_bytes(rows, chosen_rows(rows, chosen, g));
+		account(c)->rows_read += row_bytes(rows, chosen_rows(rows, chosen, g));
 }
 
 /* Returns how many rows of KV head g the factors replace: those of chosen chunks that are not

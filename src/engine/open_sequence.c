@@ -8,14 +8,15 @@
 /* Makes an empty sequence with members for all that will be loaded besides rows: queries, attention
  * mass, indexes, and a retrieval head. */
 static int
-make_empty(struct open_sequence *s, const struct sequence_options *o, enum kv_dtype dtype,
+make_empty(struct open_sequence *s, const struct sequence_options *o, const struct kv_head *stored,
     struct engine_error *e)
 {
 	const uint32_t most = o->window > o->observe ? o->window : o->observe;
-	struct cache *c = s->sequence.cache = cache_new(s->model, dtype);
+	struct cache *c = s->sequence.cache = cache_new(s->model, stored->dtype);
 
 	if (c == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the cache");
+	cache_set_row_types(c, stored);
 	c->spare = o->spare;
 	if (most > 0 && observation_init(&s->obs, s->model, most) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for %u observation queries", most);
@@ -23,7 +24,7 @@ make_empty(struct open_sequence *s, const struct sequence_options *o, enum kv_dt
 		return engine_fail(e, ENGINE_ERUN, "no memory for attention mass");
 	if (o->indexes != 0 && cache_want_indexes(c, o->indexes) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for indexes");
-	if (o->head != NULL && (s->sequence.head = head_keys_new(o->head, dtype)) == NULL)
+	if (o->head != NULL && (s->sequence.head = head_keys_new(o->head, stored->dtype)) == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory for a retrieval head");
 	return ENGINE_OK;
 }
@@ -42,8 +43,7 @@ leave_on_host(struct open_sequence *s, const struct sequence_options *o,
 		offload_store_use_host_memory(store, m->ops, m->dev);
 	if (store != NULL)
 		s->sequence.offload = offload_new(m->ops, m->dev, store, m->id.layers,
-		    m->id.kv_heads, m->id.head_width, s->sequence.cache->dtype,
-		    o->retrieve->method == RETRIEVE_SPECONTEXT);
+		    m->id.kv_heads, o->retrieve->method == RETRIEVE_SPECONTEXT);
 	if (s->sequence.offload == NULL) {
 		offload_store_free(store);
 		return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
@@ -51,6 +51,10 @@ leave_on_host(struct open_sequence *s, const struct sequence_options *o,
 	s->sequence.offload_from = o->retrieve->dense;
 	if (o->device_memory == 0)
 		return ENGINE_OK;
+	if (kv_head_is_quantised(kv_reader_head(r)))
+		return engine_fail(e, ENGINE_EOPTION, "--device-memory: %s holds quantised rows, "
+		    "and the plan is of rows of one number of bytes an element: leave the option "
+		    "out, and all layers that retrieve are offloaded", kv_reader_name(r));
 	s->plan = offload_plan_of(m, o->head, o->device_memory, o->requests, o->retrieve->budget,
 	    s->sequence.cache->dtype);
 	return offload_first_layer(&s->plan, o->retrieve->dense, kv_reader_head(r)->next_position,
@@ -123,8 +127,8 @@ check_retrieval(struct open_sequence *s, const struct sequence_options *o, const
 	int rc = ENGINE_OK;
 
 	for (l = 0; o->retrieve != NULL && rc == ENGINE_OK && l < id->layers; l++)
-		rc = retrieval_check(o->retrieve, name, id, l, cache_index(s->sequence.cache, l),
-		    e);
+		rc = retrieval_check(o->retrieve, name, id, l, &s->sequence.cache->layer[l],
+		    cache_index(s->sequence.cache, l), e);
 	if (rc == ENGINE_OK && s->sequence.head != NULL)
 		rc = head_check(&s->sequence, name, &o->notice, e);
 	return rc;
@@ -200,10 +204,14 @@ int
 open_sequence(struct open_sequence *s, const struct model *m, const struct sequence_options *o,
     struct kv_reader *r, const struct memory_plan *plan, struct engine_error *e)
 {
+	const struct kv_head *stored = r != NULL ? kv_reader_head(r) : o->stored;
+	const struct device d = { m->ops, m->dev };
 	int rc;
 
 	*s = (struct open_sequence){ .model = m };
-	rc = make_empty(s, o, r != NULL ? kv_reader_head(r)->dtype : o->dtype, e);
+	if (device_takes_rows(&d, stored, r != NULL ? kv_reader_name(r) : NULL, e) != ENGINE_OK)
+		return e->code;
+	rc = make_empty(s, o, stored, e);
 	if (rc == ENGINE_OK && r != NULL)
 		rc = open_snapshot(s, o, r, plan, e);
 	if (rc != ENGINE_OK)

@@ -11,7 +11,8 @@
 
 /* The parts of a sequence that a program needs; all zero: rows and logits only */
 struct sequence_options {
-	enum kv_dtype dtype;            /* of keys and values, where there is no snapshot */
+	/* how rows are stored, where there is no snapshot: its dtype and row types */
+	const struct kv_head *stored;
 	uint32_t spare;                 /* rows of each KV head to reserve room for */
 	/* 1: the first token is chosen by the logits in the snapshot */
 	int answers;

@@ -22,8 +22,7 @@
 static int
 identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error *e)
 {
-	struct kv_head head = { .model = s->model->id, .dtype = s->dtype,
-	    .next_position = STORE_BLOCK };
+	struct kv_head head = s->head;
 	char *json, *text;
 	int n;
 
@@ -65,13 +64,15 @@ name_blocks(struct prefix_store *s, struct engine_error *e)
 }
 
 int
-prefix_store_open(struct prefix_store *s, const struct model *m, enum kv_dtype dtype,
+prefix_store_open(struct prefix_store *s, const struct model *m, const struct kv_head *stored,
     const uint32_t *ids, size_t n, struct engine_error *e)
 {
 	struct stat st;
 
 	s->model = m;
-	s->dtype = dtype;
+	s->head = *stored;
+	s->head.model = m->id;
+	s->head.next_position = STORE_BLOCK;
 	s->ids = ids;
 	s->blocks = n / STORE_BLOCK < UINT32_MAX / STORE_BLOCK ? (uint32_t)(n / STORE_BLOCK) : 0;
 	if (stat(s->dir, &st) == 0 && !S_ISDIR(st.st_mode))
@@ -135,7 +136,8 @@ check_head(const struct block *b)
 		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name does not match its "
 		    "content: %s",
 		    kv_reader_name(b->r), differ);
-	if (head->dtype != b->s->dtype || head->next_position != b->first + STORE_BLOCK)
+	if (head->dtype != b->s->head.dtype || head->next_position != b->first + STORE_BLOCK ||
+	    !kv_head_same_rows(head, &b->s->head))
 		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name does not match its content",
 		    kv_reader_name(b->r));
 	return ENGINE_OK;
@@ -162,7 +164,8 @@ put_tensor(const struct block *b, const struct kv_section *sec)
 {
 	const struct model *m = b->s->model;
 	const struct layer_rows *rows = &b->c->layer[sec->layer];
-	const size_t row = rows->width * kv_dtype_size(rows->dtype), size = row * STORE_BLOCK;
+	const size_t row = sec->kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows);
+	const size_t size = row * STORE_BLOCK;
 	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
 	const void *data;
 	uint32_t g;
@@ -304,8 +307,8 @@ write_tensor(const struct prefix_store *s, const struct cache *c, struct kv_writ
     uint32_t i, enum kv_kind kind, char *buf)
 {
 	const struct layer_rows *rows = &c->layer[l];
-	const size_t esize = kv_dtype_size(rows->dtype), row = rows->width * esize;
-	const size_t size = row * STORE_BLOCK;
+	const enum kv_row_type type = kind == KV_KEYS ? rows_k_type(rows) : rows_v_type(rows);
+	const size_t row = kv_row_bytes(type, rows->width), size = row * STORE_BLOCK;
 	const char *from = kind == KV_KEYS ? rows->k : rows->v;
 	const struct kv_span span = { buf, size * rows->heads };
 	uint32_t g;
@@ -313,7 +316,7 @@ write_tensor(const struct prefix_store *s, const struct cache *c, struct kv_writ
 	for (g = 0; g < rows->heads; g++)
 		s->model->ops->get(s->model->dev, buf + g * size,
 		    from + (rows->start[g] + (size_t)i * STORE_BLOCK) * row, size);
-	return kv_write(w, kv_kind_type(kind), l, (unsigned)esize, &span, 1);
+	return kv_write(w, kv_kind_type(kind), l, kv_row_element(type), &span, 1);
 }
 
 static int
@@ -349,12 +352,12 @@ write_block(const struct prefix_store *s, const struct cache *c, struct kv_write
 static int
 add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char *buf)
 {
-	struct kv_head head = { .model = s->model->id, .dtype = s->dtype,
-	    .next_position = (i + 1) * STORE_BLOCK };
+	struct kv_head head = s->head;
 	char *path = store_path(s->dir, s->name[i]);
 	struct kv_writer *w = NULL;
 	int rc = KV_ENOMEM;
 
+	head.next_position = (i + 1) * STORE_BLOCK;
 	if (path != NULL && store_has(path) >= 0) {
 		free(path);
 		return 1;
@@ -393,8 +396,9 @@ static void
 add_blocks(struct prefix_store *s, const struct cache *c)
 {
 	const struct kv_model *m = &s->model->id;
-	char *buf = malloc((size_t)m->kv_heads * STORE_BLOCK * m->head_width *
-	    kv_dtype_size(s->dtype));
+	/* no type has larger rows */
+	char *buf = malloc((size_t)m->kv_heads * STORE_BLOCK * (m->head_width + 1) *
+	    sizeof(float));
 	uint32_t i;
 
 	if (buf == NULL)

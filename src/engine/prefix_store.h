@@ -3,7 +3,7 @@
  *
  * A prompt is cut into blocks of STORE_BLOCK tokens. The rows of a block are a file: a snapshot of
  * the tokens up to its end with the block's rows only. Its name is the hash of all that these rows
- * depend on: the model without its tokenizer, the type of keys and values, and all tokens from the
+ * depend on: the model without its tokenizer, the types of keys and values, and all tokens from the
  * first on, as a chain of hashes, a link for each block. So the longest stored prefix of a prompt
  * is found by one open(2) for each stored block, prompts share the blocks of common prefixes, and
  * no list of files has to be kept consistent. The contents of a file, tokens included, are compared
@@ -31,7 +31,7 @@ struct prefix_store {
 	struct notice_hook notice;
 	/* the rest belongs to prefix_store.c */
 	const struct model *model;
-	enum kv_dtype dtype;
+	struct kv_head head;            /* of a block: how its rows are stored */
 	const uint32_t *ids;            /* the prompt */
 	uint32_t blocks;                /* whole blocks */
 	char (*name)[33];               /* [blocks] hexadecimal digits */
@@ -40,8 +40,9 @@ struct prefix_store {
 };
 
 /* Makes the folder if there is none, and names the blocks of the prompt ids[n], which must outlive
- * the store. ENGINE_ERUN when dir, or its parent, is not a folder. */
-int prefix_store_open(struct prefix_store *, const struct model *, enum kv_dtype dtype,
+ * the store. stored: dtype and row types of the rows. ENGINE_ERUN when dir, or its parent, is not a
+ * folder. */
+int prefix_store_open(struct prefix_store *, const struct model *, const struct kv_head *stored,
     const uint32_t *ids, size_t n, struct engine_error *);
 /* Returns how many rows of the prompt are in existing files, at most `most`, without reading
  * them. */

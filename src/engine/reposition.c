@@ -30,13 +30,13 @@ reposition_free(struct reposition *p)
 /* to[count][E] <- the rows keep[count] of one KV head, at their new positions. */
 static int
 reposition_head(const struct reposition *p, uint32_t layer, char *to, const char *keys,
-    enum kv_dtype dtype, const uint32_t *pos, const uint32_t *keep, uint32_t count,
+    enum kv_row_type type, const uint32_t *pos, const uint32_t *keep, uint32_t count,
     struct engine_error *e)
 {
 	const uint32_t E = p->model.head_width, dims = kv_rope_dims(&p->model, layer);
-	const size_t row = E * kv_dtype_size(dtype);
+	const size_t row = kv_row_bytes(type, E);
 	uint32_t *old = engine_alloc((size_t)count * 2, sizeof *old, e), *new, i;
-	int rc = ENGINE_OK;
+	int rc;
 
 	if (old == NULL)
 		return e->code;
@@ -46,18 +46,20 @@ reposition_head(const struct reposition *p, uint32_t layer, char *to, const char
 		old[i] = pos[keep[i]];
 		new[i] = reposition_row(p, count, i);
 	}
-	if (rotate_keys(to, old, new, p->freq, dims, count, E, dtype) != 0)
-		rc = engine_fail(e, ENGINE_ERUN, "out of memory");
+	rc = rotate_keys(to, old, new, p->freq, dims, count, E, type);
 	free(old);
-	return rc;
+	if (rc == ROTATE_ERANGE)
+		return engine_fail(e, ENGINE_ERUN, "layer %u: %s cannot store a key at its new "
+		    "position: kv-quantize --keys int8", layer, kv_row_type_name(type));
+	return rc == 0 ? ENGINE_OK : engine_fail(e, ENGINE_ERUN, "out of memory");
 }
 
 int
 reposition_keys(const struct reposition *p, uint32_t layer, void *to, const void *keys,
-    enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept,
+    enum kv_row_type type, const struct kv_rows *rows, const struct kept *kept,
     struct engine_error *e)
 {
-	const size_t row = p->model.head_width * kv_dtype_size(dtype);
+	const size_t row = kv_row_bytes(type, p->model.head_width);
 	const char *from = keys;
 	char *out = to;
 	uint32_t g;
@@ -65,7 +67,7 @@ reposition_keys(const struct reposition *p, uint32_t layer, void *to, const void
 	for (g = 0; g < kept->heads; g++) {
 		if (rows->count[g] == 0)
 			continue;       /* the pointer to the keys of no rows may be NULL */
-		if (reposition_head(p, layer, out, from, dtype, rows->pos[g], kept->keep[g],
+		if (reposition_head(p, layer, out, from, type, rows->pos[g], kept->keep[g],
 		    kept->count[g], e) != ENGINE_OK)
 			return e->code;
 		from += rows->count[g] * row;

@@ -28,10 +28,10 @@ reposition_row(const struct reposition *p, uint32_t count, uint32_t i)
 	return p->next - count + i;
 }
 
-/* to[sum of kept->count][E] <- the kept ones of a layer's keys[sum of rows->count][E], rotated to
- * their new positions. Returns an ENGINE_* code. */
+/* to[sum of kept->count] <- the kept ones of a layer's keys[sum of rows->count], rows of this type,
+ * rotated to their new positions. Returns an ENGINE_* code. */
 int reposition_keys(const struct reposition *, uint32_t layer, void *to, const void *keys,
-    enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept,
+    enum kv_row_type, const struct kv_rows *rows, const struct kept *kept,
     struct engine_error *);
 
 #endif

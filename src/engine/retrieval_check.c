@@ -50,14 +50,26 @@ head_check(struct sequence *s, const char *name, const struct notice_hook *told,
 }
 
 int
+low_rank_rows_fit(enum kv_row_type keys, const char *name, uint32_t l, struct engine_error *e)
+{
+	if (!kv_row_type_quantised(keys))
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layer %u: its keys are %s, and ShadowKV "
+	    "keeps keys as factors of keys that are not quantised: quantise values only",
+	    name, l, kv_row_type_name(keys));
+}
+
+int
 retrieval_check(const struct retrieval_options *o, const char *name,
-    const struct kv_model *m, uint32_t l, const struct layer_index *x, struct engine_error *e)
+    const struct kv_model *m, uint32_t l, const struct layer_rows *rows,
+    const struct layer_index *x, struct engine_error *e)
 {
 	const enum kv_kind kind = retrieve_needs(o->method);
 
 	if (l == o->dense && retrieval_fit(m, name, l, e) != ENGINE_OK)
 		return e->code;
-	if (kind == KV_LOWR && low_rank_fit(m, e) != ENGINE_OK)
+	if (kind == KV_LOWR && (low_rank_fit(m, e) != ENGINE_OK ||
+	    low_rank_rows_fit(rows_k_type(rows), name, l, e) != ENGINE_OK))
 		return e->code;
 	if (kind == KV_UNKNOWN || l < o->dense || kv_layer_window(m, l) != 0 || index_has(x, kind))
 		return ENGINE_OK;

@@ -9,16 +9,21 @@
  * un-rotated and rotated again. */
 int low_rank_fit(const struct kv_model *, struct engine_error *);
 
+/* Fails with ENGINE_EUNSUPPORTED if the keys of layer l are quantised: their factors would replace
+ * them. name: of the snapshot. */
+int low_rank_rows_fit(enum kv_row_type keys, const char *name, uint32_t l, struct engine_error *);
+
 /* Fails with ENGINE_EUNSUPPORTED if no layer from l on can retrieve. Only layers in which a query
  * sees all rows retrieve and have indexes; those with a sliding window read all rows in it. name:
  * of the snapshot. */
 int retrieval_fit(const struct kv_model *, const char *name, uint32_t l, struct engine_error *);
 
 /* Fails with ENGINE_ERUN, and the command that makes the index, unless layer l is dense or x has
- * the index; with ENGINE_EUNSUPPORTED if the model cannot have this index. name: of the
- * snapshot. */
+ * the index; with ENGINE_EUNSUPPORTED if the model or the rows cannot have this index.
+ * name: of the snapshot. */
 int retrieval_check(const struct retrieval_options *, const char *name,
-    const struct kv_model *, uint32_t l, const struct layer_index *x, struct engine_error *);
+    const struct kv_model *, uint32_t l, const struct layer_rows *rows,
+    const struct layer_index *x, struct engine_error *);
 
 /* Makes the missing keys of the retrieval head of a loaded sequence. ENGINE_ERUN if they cannot be
  * made, or do not belong to its rows. Calls told if only samples of the head were compared with

@@ -159,7 +159,7 @@ retrieval_trial_layer(struct retrieval_trial *t, uint32_t l, struct engine_error
 		return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no observation "
 		    "queries to try retrieval with: make the snapshot with kv-prefill --observe",
 		    name, l);
-	if ((rc = retrieval_check(&t->options, name, &s->head->model, l, &s->index,
+	if ((rc = retrieval_check(&t->options, name, &s->head->model, l, &s->on_device, &s->index,
 	    e)) == ENGINE_OK &&
 	    (rc = upload_layer(t, e)) == ENGINE_OK)
 		rc = try_queries(t, l, e);

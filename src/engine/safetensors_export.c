@@ -196,12 +196,15 @@ static int
 put_header(const struct export *x, struct engine_error *e)
 {
 	struct header h = { json_object(), 0, 0 };
+	struct kv_head plain = x->head;         /* rows of dtype, as the tensors */
 	char *head = NULL, *text = NULL;
 	uint8_t length[8];
 	uint64_t size, i;
 	int rc;
 
-	if (kv_head_to_json(&x->head, &head) != KV_OK || json_object_set_new(h.all, "__metadata__",
+	memset(plain.key_type, 0, sizeof plain.key_type);
+	memset(plain.value_type, 0, sizeof plain.value_type);
+	if (kv_head_to_json(&plain, &head) != KV_OK || json_object_set_new(h.all, "__metadata__",
 	    json_pack("{s:s, s:s}", "format", "pt", "kv-snapshot", head)) != 0)
 		h.failed = 1;
 	describe_all(x, &h);
@@ -288,32 +291,86 @@ export_begin(struct export *x, struct kv_reader *r, struct engine_error *e)
 	return rc != ENGINE_OK ? rc : engine_read(e, r, got);
 }
 
+/* The content of a section, read part by part */
+struct parts {
+	struct kv_reader *r;
+	const char *at;
+	size_t there;
+};
+
+/* *at <- some of the next `want` bytes, *n: how many. */
+static int
+next_bytes(struct parts *p, uint64_t want, const char **at, size_t *n, struct engine_error *e)
+{
+	if (p->there == 0 &&
+	    engine_read(e, p->r, kv_read(p->r, (const void **)&p->at, &p->there)) != ENGINE_OK)
+		return e->code;
+	*n = want < p->there ? (size_t)want : p->there;
+	if (*n == 0)
+		return engine_fail(e, ENGINE_EDAMAGED, "%s: it has changed", kv_reader_name(p->r));
+	*at = p->at;
+	p->at += *n;
+	p->there -= *n;
+	return ENGINE_OK;
+}
+
+/* Writes n rows as they are. */
+static int
+put_elements(const struct export *x, struct parts *p, uint64_t n, size_t row,
+    struct engine_error *e)
+{
+	uint64_t left = n * row;
+	const char *at = NULL;
+	size_t some = 0;
+
+	for (; left > 0; left -= some)
+		if (next_bytes(p, left, &at, &some, e) != ENGINE_OK ||
+		    write_bytes(x, at, some, e) != ENGINE_OK)
+			return e->code;
+	return ENGINE_OK;
+}
+
+/* Writes n quantised rows as elements of dtype. */
+static int
+put_quantised(const struct export *x, struct parts *p, uint64_t n, enum kv_row_type type,
+    struct engine_error *e)
+{
+	const size_t E = x->head.model.head_width, size = kv_row_bytes(type, E);
+	char row[(KV_ROW_WIDTH_MOST + 1) * sizeof(float)];
+	float numbers[KV_ROW_WIDTH_MOST];
+	const char *at = NULL;
+	size_t have, some = 0;
+
+	for (; n > 0; n--) {
+		for (have = 0; have < size; have += some) {
+			if (next_bytes(p, size - have, &at, &some, e) != ENGINE_OK)
+				return e->code;
+			memcpy(row + have, at, some);
+		}
+		kv_rows_to_f32(numbers, row, type, E, 1);
+		kv_from_f32(row, numbers, x->head.dtype, E);
+		if (write_bytes(x, row, E * kv_dtype_size(x->head.dtype), e) != ENGINE_OK)
+			return e->code;
+	}
+	return ENGINE_OK;
+}
+
 /* Writes KEYS or VALS, part by part, with zeros after the rows of KV heads that have fewer than
  * others. */
 static int
-put_tensor(const struct export *x, struct kv_reader *r, uint32_t l, struct engine_error *e)
+put_tensor(const struct export *x, struct kv_reader *r, enum kv_kind kind, uint32_t l,
+    struct engine_error *e)
 {
+	const enum kv_row_type type = kv_head_row_type(kv_reader_head(r), kind, l);
 	const struct export_layer *layer = &x->layer[l];
 	const size_t row = x->head.model.head_width * kv_dtype_size(x->head.dtype);
-	const char *part = NULL;
-	size_t there = 0, n;
-	uint64_t left;
+	struct parts p = { .r = r };
 	uint32_t g;
 
 	for (g = 0; g < x->head.model.kv_heads; g++) {
-		for (left = layer->count[g] * (uint64_t)row; left > 0; left -= n) {
-			if (there == 0 &&
-			    engine_read(e, r, kv_read(r, (const void **)&part, &there)) !=
-				ENGINE_OK)
-				return e->code;
-			n = left < there ? (size_t)left : there;
-			if (n == 0 || write_bytes(x, part, n, e) != ENGINE_OK)
-				return n == 0 ? engine_fail(e, ENGINE_EDAMAGED,
-						    "%s: it has changed", kv_reader_name(r)) :
-						e->code;
-			part += n;
-			there -= n;
-		}
+		if ((kv_row_type_quantised(type) ? put_quantised(x, &p, layer->count[g], type, e) :
+		    put_elements(x, &p, layer->count[g], row, e)) != ENGINE_OK)
+			return e->code;
 		if (put_fill(x, 0, (layer->most - layer->count[g]) * (uint64_t)row, e) != ENGINE_OK)
 			return e->code;
 	}
@@ -328,7 +385,7 @@ export_rows(struct export *x, struct kv_reader *r, struct engine_error *e)
 
 	while (rc == ENGINE_OK && (got = kv_next(r, &sec)) == 1) {
 		if (sec.kind == KV_KEYS || sec.kind == KV_VALS)
-			rc = put_tensor(x, r, sec.layer, e);
+			rc = put_tensor(x, r, sec.kind, sec.layer, e);
 		if (sec.kind == KV_VALS && x->step.call != NULL)
 			x->step.call(x->step.with, sec.layer + 1);
 	}

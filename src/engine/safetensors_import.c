@@ -179,6 +179,8 @@ import_head(struct import *x, const struct kv_head *like, struct engine_error *e
 	if ((keys = find(x, 0, "keys")) == NULL)
 		return BAD(x, e, "there is no layers.0.keys: it is no cache");
 	x->head.dtype = keys->dtype;
+	memset(x->head.key_type, 0, sizeof x->head.key_type);
+	memset(x->head.value_type, 0, sizeof x->head.value_type);
 	for (l = 0; l < x->head.model.layers; l++)
 		if (check_layer(x, l, keys->dtype, e) != ENGINE_OK)
 			return e->code;

@@ -184,7 +184,7 @@ pack_mass(const struct score_input *in, const float *mass, size_t stride, struct
 static char *
 read_keys(const struct device *d, const struct layer_rows *rows, struct engine_error *e)
 {
-	const size_t row = rows->width * kv_dtype_size(rows->dtype);
+	const size_t row = rows_k_bytes(rows);
 	uint64_t total = 0;
 	char *keys, *at;
 	uint32_t g;

@@ -54,10 +54,11 @@ struct score_job {
 	 * score_begin() and score_finish() make window_mass. NEED_WINDOW needs keys, too, for rows
 	 * on the host */
 	struct score_input in;
+	enum kv_dtype dtype;                    /* of own_keys */
 	float softcap;                          /* of the logits of attention; 0: none */
 	/* with NEED_WINDOW: [W][H][E] f32 on the host, or, if queries is NULL, on the device */
 	const float *queries, *device_queries;
-	/* host [G][n_own][E] of in.dtype: keys of n_own tokens that are not stored, the last of
+	/* host [G][n_own][E] of dtype: keys of n_own tokens that are not stored, the last of
 	 * which have the window's queries, and their positions. NULL: they are on the device, in
 	 * each KV head after the rows of device_rows */
 	const void *own_keys;

@@ -15,7 +15,7 @@ static int
 upload_rows(struct scorer *s, const struct score_input *in, struct layer_rows *lr,
     struct engine_error *e)
 {
-	const size_t size = kv_rows_total(in->rows) * in->width * kv_dtype_size(in->dtype);
+	const size_t size = kv_rows_total(in->rows) * kv_row_bytes(in->key_type, in->width);
 
 	if (area_share(&s->device, &s->keys, &lr->k, in->keys, size, e) != ENGINE_OK)
 		return e->code;
@@ -35,7 +35,8 @@ later_rows(struct scorer *s, struct score_job *job, struct layer_rows *lr, uint6
 	uint64_t total = 0;
 	uint32_t g, first;
 
-	*lr = (struct layer_rows){ .heads = rows->heads, .width = in->width, .dtype = in->dtype };
+	*lr = (struct layer_rows){ .heads = rows->heads, .width = in->width, .dtype = job->dtype,
+	    .k_type = in->key_type };
 	if (on_device != NULL)
 		*lr = *on_device;
 	for (g = 0; g < rows->heads; total += rows->count[g++]) {
@@ -58,13 +59,13 @@ upload_own(struct scorer *s, const struct score_job *job, struct layer_rows *own
 {
 	const struct score_input *in = &job->in;
 	const size_t G = in->rows->heads, n = job->n_own;
-	const size_t size = G * n * in->width * kv_dtype_size(in->dtype);
+	const size_t size = G * n * in->width * kv_dtype_size(job->dtype);
 	uint32_t *pos = engine_alloc(G * n, sizeof *pos, e), g;
 
 	if (pos == NULL)
 		return e->code;
 	*own = (struct layer_rows){ .start = start, .len = len, .heads = in->rows->heads,
-	    .width = in->width, .dtype = in->dtype };
+	    .width = in->width, .dtype = job->dtype };
 	for (g = 0; g < G; g++) {
 		start[g] = g * n;
 		len[g] = job->n_own;

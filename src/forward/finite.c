@@ -16,13 +16,15 @@ all_finite(const float *x, size_t n)
 	return i == n;
 }
 
-/* Is the last row of each KV head finite? data: keys or values */
+/* Is the last row of each KV head finite? data: keys or values, of this type */
 static int
-rows_finite(const struct model *m, const struct layer_rows *rows, const void *data)
+rows_finite(const struct model *m, const struct layer_rows *rows, const void *data,
+    enum kv_row_type type)
 {
-	const size_t E = rows->width, size = E * kv_dtype_size(rows->dtype);
-	union { float f32; uint8_t bytes[1024 * sizeof(float)]; } row;
-	float x[1024];                 /* E is 1024 at most, kv-snapshot(5) */
+	const size_t E = rows->width, size = kv_row_bytes(type, E);
+	/* E is 1024 at most, kv-snapshot(5) */
+	union { float f32; uint8_t bytes[KV_ROW_WIDTH_MOST * sizeof(float)]; } row;
+	float x[KV_ROW_WIDTH_MOST];
 	uint32_t g;
 
 	for (g = 0; g < rows->heads; g++) {
@@ -30,7 +32,7 @@ rows_finite(const struct model *m, const struct layer_rows *rows, const void *da
 			continue;
 		m->ops->get(m->dev, row.bytes, (const char *)data +
 		    (rows->start[g] + rows->len[g] - 1) * size, size);
-		kv_to_f32(x, row.bytes, rows->dtype, E);
+		kv_rows_to_f32(x, row.bytes, type, E, 1);
 		if (!all_finite(x, E))
 			return 0;
 	}
@@ -80,26 +82,34 @@ holds_infinite(const struct model *m, const char *data, size_t n, enum kv_dtype 
 	return 0;
 }
 
+/* Do keys, or values, of a layer have an infinity? Only rows in f16 are looked at. */
+static int
+layer_infinite(const struct model *m, const struct layer_rows *rows, const char *data,
+    enum kv_row_type type)
+{
+	const size_t size = kv_row_bytes(type, rows->width);
+	uint32_t g;
+
+	for (g = 0; type == KV_ROW_F16 && g < rows->heads; g++)
+		if (holds_infinite(m, data + rows->start[g] * size,
+		    (size_t)rows->len[g] * rows->width, KV_F16))
+			return 1;
+	return 0;
+}
+
 /* Do rows in f16 have an infinity, from a number beyond its range? Skips offloaded layers. */
 static int
 beyond_f16(const struct cache *c, uint32_t l1)
 {
 	const struct layer_rows *rows;
-	uint32_t l, g;
-	size_t from, n;
+	uint32_t l;
 
 	for (l = 0; l < l1; l++) {
 		rows = &c->layer[l];
-		if (c->positions_only[l])
-			continue;
-		for (g = 0; rows->dtype == KV_F16 && g < rows->heads; g++) {
-			from = (size_t)rows->start[g] * rows->width * kv_dtype_size(rows->dtype);
-			n = (size_t)rows->len[g] * rows->width;
-			if (holds_infinite(c->model, (const char *)rows->k + from, n,
-			    rows->dtype) ||
-			    holds_infinite(c->model, (const char *)rows->v + from, n, rows->dtype))
-				return 1;
-		}
+		if (!c->positions_only[l] &&
+		    (layer_infinite(c->model, rows, rows->k, rows_k_type(rows)) ||
+		    layer_infinite(c->model, rows, rows->v, rows_v_type(rows))))
+			return 1;
 	}
 	return 0;
 }
@@ -135,8 +145,9 @@ check_row(const struct cache *c, struct workspace *ws, const float *x, uint32_t 
 		return 0;
 	for (l = l0; l < l1; l++) {
 		rows = &c->layer[l];
-		if (!c->positions_only[l] && (!rows_finite(m, rows, rows->k) ||
-		    !rows_finite(m, rows, rows->v)))
+		if (!c->positions_only[l] &&
+		    (!rows_finite(m, rows, rows->k, rows_k_type(rows)) ||
+		    !rows_finite(m, rows, rows->v, rows_v_type(rows))))
 			break;
 	}
 	snprintf(err, errlen, "layer %u: %s at position %u are not finite (NaN or infinite): %s",

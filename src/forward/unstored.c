@@ -7,12 +7,35 @@
 
 #include "forward/forward_internal.h"
 
+/* to[n][E] of dtype <- n keys from row `from` on of a layer's, in the type that they have. scratch:
+ * for a row of it */
+static void
+get_keys(char *to, const struct model *m, const struct layer_rows *rows, uint64_t from, uint32_t n,
+    void *scratch)
+{
+	const size_t size = rows_k_bytes(rows), E = rows->width;
+	const size_t row = E * kv_dtype_size(rows->dtype);
+	const char *key = (const char *)rows->k + from * size;
+	float x[KV_ROW_WIDTH_MOST];
+
+	if (!kv_row_type_quantised(rows_k_type(rows))) {
+		m->ops->get(m->dev, to, key, n * row);
+		return;
+	}
+	for (; n > 0; n--, key += size, to += row) {
+		m->ops->get(m->dev, scratch, key, size);
+		kv_rows_to_f32(x, scratch, rows_k_type(rows), E, 1);
+		kv_from_f32(to, x, rows->dtype, E);
+	}
+}
+
 /* Copies the keys of the last n rows of every KV head to obs->own. */
 static int
 observe_own(struct observation *obs, const struct cache *c, uint32_t n)
 {
 	const struct model *m = c->model;
-	size_t row = m->id.head_width * kv_dtype_size(c->dtype);
+	const size_t row = m->id.head_width * kv_dtype_size(c->dtype);
+	char scratch[(KV_ROW_WIDTH_MOST + 1) * sizeof(float)];
 	uint32_t l, g;
 
 	if ((obs->own = calloc(m->id.layers, sizeof *obs->own)) == NULL)
@@ -25,8 +48,8 @@ observe_own(struct observation *obs, const struct cache *c, uint32_t n)
 		if (to == NULL)
 			return MODEL_ENOMEM;
 		for (g = 0; g < rows->heads; g++)
-			m->ops->get(m->dev, to + g * n * row, (const char *)rows->k +
-			    (rows->start[g] + rows->len[g] - n) * row, n * row);
+			get_keys(to + g * n * row, m, rows, rows->start[g] + rows->len[g] - n, n,
+			    scratch);
 	}
 	return 0;
 }

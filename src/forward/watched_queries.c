@@ -171,7 +171,7 @@ products_on_host(const struct prompt_stream *s, const float *q, double *sum)
 	const struct layer_rows *rows = &s->sequence->cache->layer[s->watched_layer];
 	const struct model *m = s->sequence->cache->model;
 	size_t E = rows->width, R = m->id.query_heads / rows->heads;
-	size_t row = E * kv_dtype_size(rows->dtype), e, r;
+	size_t row = rows_k_bytes(rows), e, r;
 	char *keys = malloc(s->N * row);
 	float *k = malloc(E * sizeof *k);
 	double dot;
@@ -181,7 +181,7 @@ products_on_host(const struct prompt_stream *s, const float *q, double *sum)
 		m->ops->get(m->dev, keys,
 		    (char *)rows->k + (rows->start[g] + rows->len[g] - s->N) * row, s->N * row);
 		for (i = 0; i < s->N; i++) {
-			kv_to_f32(k, keys + i * row, rows->dtype, E);
+			kv_rows_to_f32(k, keys + i * row, rows_k_type(rows), E, 1);
 			for (r = 0, dot = 0; r < R; r++)
 				for (e = 0; e < E; e++)
 					dot += (double)q[r * E + e] * k[e];

@@ -82,8 +82,8 @@ slow_products(const struct cluster_input *in, float *k, float *y, const float *x
 	uint32_t i, t;
 	size_t e;
 
-	for (t = 0; t < rows; t++, keys += E * kv_dtype_size(in->dtype)) {
-		kv_to_f32(k, keys, in->dtype, E);
+	for (t = 0; t < rows; t++, keys += kv_row_bytes(in->key_type, E)) {
+		kv_rows_to_f32(k, keys, in->key_type, E, 1);
 		for (i = 0; i < n; i++) {
 			y[(size_t)i * rows + t] = 0;
 			for (e = 0; e < E; e++)
@@ -108,7 +108,7 @@ load_key(float *k, const void *key, const struct cluster_input *in)
 	double sum = 0;
 	uint32_t e;
 
-	kv_to_f32(k, key, in->dtype, in->width);
+	kv_rows_to_f32(k, key, in->key_type, in->width, 1);
 	for (e = 0; e < in->width; e++)
 		sum += (double)k[e] * k[e];
 	return sqrt(sum);
@@ -119,7 +119,7 @@ load_key(float *k, const void *key, const struct cluster_input *in)
 /* The rows from which seeds are drawn. */
 struct sample {
 	uint32_t n;
-	char *keys;                     /* [n][E] of dtype */
+	char *keys;                     /* [n] of key_type */
 	double *length;                 /* [n] */
 	double *lack;                   /* [n] */
 };
@@ -174,7 +174,7 @@ plant(struct kmeans *w, struct sample *s, uint32_t c, uint32_t i)
 	double lack;
 	uint32_t e;
 
-	kv_to_f32(x, s->keys + i * w->row_size, w->in->dtype, E);
+	kv_rows_to_f32(x, s->keys + i * w->row_size, w->in->key_type, E, 1);
 	for (e = 0; e < E; e++)
 		x[e] = (float)(x[e] / s->length[i]);
 	if (products(w, x, 1, s->keys, s->n) != 0)
@@ -261,7 +261,7 @@ add_up(struct kmeans *w)
 	memset(w->sum, 0, w->n * E * sizeof *w->sum);
 	memset(w->members, 0, w->n * sizeof *w->members);
 	for (t = 0; t < w->in->rows; t++, key += w->row_size) {
-		kv_to_f32(w->k, key, w->in->dtype, E);
+		kv_rows_to_f32(w->k, key, w->in->key_type, E, 1);
 		sum = w->sum + w->label[t] * E;
 		for (e = 0; e < E; e++)
 			sum[e] += w->k[e];
@@ -318,7 +318,7 @@ finish(struct kmeans *w, char *mean)
 			continue;
 		for (e = 0; e < E; e++)
 			w->k[e] = (float)(w->sum[c * E + e] / w->members[c]);
-		kv_from_f32(mean + n * w->row_size, w->k, w->in->dtype, E);
+		kv_from_f32(mean + n * E * kv_dtype_size(w->in->dtype), w->k, w->in->dtype, E);
 		number[c] = n++;
 	}
 	for (t = 0; t < w->in->rows; t++)
@@ -381,7 +381,7 @@ cluster_keys(const struct cluster_input *in, uint32_t *label, void *mean, uint32
 	struct kmeans w = { .in = in, .label = label };
 	int code;
 
-	w.row_size = in->width * kv_dtype_size(in->dtype);
+	w.row_size = kv_row_bytes(in->key_type, in->width);
 	code = work_start(&w);
 	if (code == CLUSTER_OK && (*n = not_finite(&w)) < in->rows)
 		code = CLUSTER_EKEY;

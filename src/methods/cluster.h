@@ -5,20 +5,21 @@
 #ifndef KVPIPE_CLUSTER_H
 #define KVPIPE_CLUSTER_H
 
-#include "libkvfile/dtype.h"
+#include "libkvfile/rowtype.h"
 
 /* CLUSTER_EKEY: a key that is not finite */
 enum { CLUSTER_OK = 0, CLUSTER_ENOMEM = -1, CLUSTER_EKEY = -2, CLUSTER_EDEVICE = -3 };
 
 struct cluster_input {
-	const void *keys;       /* [rows][E] of dtype, after rotary embedding */
+	const void *keys;       /* [rows] of key_type, after rotary embedding */
 	uint32_t rows;
 	uint32_t width;         /* E */
-	enum kv_dtype dtype;
+	enum kv_row_type key_type; /* never 0 */
+	enum kv_dtype dtype;    /* of means */
 	uint32_t clusters;      /* wanted, 1 .. rows */
 	uint32_t iterations;    /* at most */
 	uint64_t seed;          /* of the first choice of clusters */
-	/* y[n][rows] <- the dot products of x[n][E] and keys[rows][E] of dtype, summed in f32.
+	/* y[n][rows] <- the dot products of x[n][E] and keys[rows] of key_type, summed in f32.
 	 * Returns 0, or -1. NULL: slow loops. with: its first argument */
 	int (*products)(void *with, float *y, const float *x, uint32_t n, const void *keys,
 	    uint32_t rows);

@@ -41,7 +41,7 @@ one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_
 	one.rows = rows;
 	if (in->keys != NULL)
 		one.keys = (const char *)in->keys +
-		    first_key * in->width * kv_dtype_size(in->dtype);
+		    first_key * kv_row_bytes(in->key_type, in->width);
 	one.key_start = NULL;
 	if (in->window_mass != NULL)
 		one.window_mass = in->window_mass + (size_t)g * R * in->stride;

@@ -26,12 +26,12 @@
 
 /* u[E] <- the direction of a key; 0 if it has none. double: squares of f32 may overflow */
 static void
-direction(double *u, float *k, const void *key, enum kv_dtype dtype, uint32_t E)
+direction(double *u, float *k, const void *key, enum kv_row_type type, uint32_t E)
 {
 	double sum = 0, scale;
 	uint32_t e;
 
-	kv_to_f32(k, key, dtype, E);
+	kv_rows_to_f32(k, key, type, E, 1);
 	for (e = 0; e < E; e++)
 		sum += (double)k[e] * k[e];
 	scale = sum == 0 ? 0 : 1 / sqrt(sum);
@@ -45,13 +45,13 @@ static void
 score_head(float *score, const char *keys, uint32_t n, const struct score_input *in, double *u,
     double *anchor, float *k)
 {
-	const size_t row_size = in->width * kv_dtype_size(in->dtype);
+	const size_t row_size = kv_row_bytes(in->key_type, in->width);
 	double length = 0, dot;
 	uint32_t s, e;
 
 	memset(anchor, 0, in->width * sizeof *anchor);
 	for (s = 0; s < n; s++) {
-		direction(u, k, keys + s * row_size, in->dtype, in->width);
+		direction(u, k, keys + s * row_size, in->key_type, in->width);
 		for (e = 0; e < in->width; e++)
 			anchor[e] += u[e];
 	}
@@ -59,7 +59,7 @@ score_head(float *score, const char *keys, uint32_t n, const struct score_input 
 		length += anchor[e] * anchor[e];
 	length = sqrt(length);
 	for (s = 0; s < n; s++) {
-		direction(u, k, keys + s * row_size, in->dtype, in->width);
+		direction(u, k, keys + s * row_size, in->key_type, in->width);
 		for (e = 0, dot = 0; e < in->width; e++)
 			dot += u[e] * anchor[e];
 		score[s] = length == 0 ? 0 : (float)(-dot / length);
@@ -69,7 +69,7 @@ score_head(float *score, const char *keys, uint32_t n, const struct score_input 
 int
 score_keydiff(const struct score_input *in, const struct score_options *opt, float *score)
 {
-	const size_t row_size = in->width * kv_dtype_size(in->dtype);
+	const size_t row_size = kv_row_bytes(in->key_type, in->width);
 	double *u = malloc(2 * in->width * sizeof *u);
 	float *k = malloc(in->width * sizeof *k);
 	const char *keys = in->keys;

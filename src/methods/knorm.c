@@ -21,7 +21,7 @@ int
 score_knorm(const struct score_input *in, const struct score_options *opt, float *score)
 {
 	const char *key = in->keys;
-	size_t row_size = in->width * kv_dtype_size(in->dtype);
+	size_t row_size = kv_row_bytes(in->key_type, in->width);
 	uint64_t total = kv_rows_total(in->rows), s;
 	uint32_t e;
 	double sum;
@@ -31,7 +31,7 @@ score_knorm(const struct score_input *in, const struct score_options *opt, float
 	if ((k = malloc(in->width * sizeof *k)) == NULL)
 		return -1;
 	for (s = 0; s < total; s++, key += row_size) {
-		kv_to_f32(k, key, in->dtype, in->width);
+		kv_rows_to_f32(k, key, in->key_type, in->width, 1);
 		/* double: the square of an f32 may overflow */
 		for (e = 0, sum = 0; e < in->width; e++)
 			sum += (double)k[e] * k[e];

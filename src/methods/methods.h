@@ -49,11 +49,11 @@ struct score_input {
 	uint32_t query_heads;                   /* H; of the KV heads in rows */
 	uint32_t width;                         /* E */
 	const struct kv_rows *rows;             /* G = rows->heads */
-	const void *keys;                       /* [sum S][E] of dtype, or NULL */
+	const void *keys;                       /* [sum S] rows of key_type, or NULL */
 	/* [G] first row of each KV head in keys; NULL: packed. Always NULL for a method that is
 	 * called one head at a time */
 	const uint64_t *key_start;
-	enum kv_dtype dtype;
+	enum kv_row_type key_type;              /* never 0; rowtype.h */
 	/* [H][stride] attention mass from the window to the S[h/R] rows of each query head, the
 	 * sum over the queries or the maximum; or NULL */
 	const float *window_mass;
@@ -315,9 +315,11 @@ void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R,
 
 /* Rotates the keys [n][E] of one KV head in place from positions from[n] to to[n], by (to -
  * from) * freq[i] for the pair (i, i + dims/2), freq[dims/2] as model_rope_frequencies()
- * gives it; channels from `dims` on stay. In double precision, rounded to dtype at the end; a
- * row whose position stays is not touched. Returns 0, or -1 when out of memory. */
+ * gives it; channels from `dims` on stay. In double precision, rounded, or quantised, to the type
+ * at the end; a row whose position stays is not touched. Returns 0, or ROTATE_E*. ROTATE_ERANGE:
+ * the type cannot store a rotated key. */
+enum { ROTATE_ENOMEM = -1, ROTATE_ERANGE = -2 };
 int rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
-    uint32_t dims, uint32_t n, uint32_t E, enum kv_dtype dtype);
+    uint32_t dims, uint32_t n, uint32_t E, enum kv_row_type type);
 
 #endif

@@ -8,7 +8,7 @@
  *
  * Adjacent rows usually move by the same distance, so sines and cosines are reused from one row to
  * the next. The error is the rounding of the stored key and that of the result: a key that moves
- * many times is rounded as often.
+ * many times is rounded, or quantised, as often.
  *
  * A factor on the keys (YaRN) does not change. Limits: the frequencies must not depend on the
  * length of the text. Those of plain, linear, llama3 and yarn scaling do not; those of
@@ -51,8 +51,9 @@ rotate_row(float *k, const struct rotation *t, uint32_t pairs)
 
 int
 rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
-    uint32_t dims, uint32_t n, uint32_t E, enum kv_dtype dtype)
+    uint32_t dims, uint32_t n, uint32_t E, enum kv_row_type type)
 {
+	const size_t size = kv_row_bytes(type, E);
 	double *room = malloc(E * (sizeof *room + sizeof(float)));
 	float *k;
 	char *row = keys;
@@ -61,19 +62,20 @@ rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *
 	uint32_t i;
 
 	if (room == NULL)
-		return -1;
+		return ROTATE_ENOMEM;
 	t.cos = room;
 	t.sin = room + E / 2;
 	k = (float *)(room + E);
-	for (i = 0; i < n; i++, row += E * kv_dtype_size(dtype)) {
+	for (i = 0; i < n; i++, row += size) {
 		if ((distance = (int64_t)to[i] - from[i]) == 0)
 			continue;
 		if (distance != t.distance)
 			set_rotation(&t, distance, freq, dims / 2);
-		kv_to_f32(k, row, dtype, dims);
+		kv_rows_to_f32(k, row, type, E, 1);
 		rotate_row(k, &t, dims / 2);
-		kv_from_f32(row, k, dtype, dims);
+		if (kv_rows_from_f32(row, k, type, E, 1) == 0)
+			break;
 	}
 	free(room);
-	return 0;
+	return i < n ? ROTATE_ERANGE : 0;
 }

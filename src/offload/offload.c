@@ -11,14 +11,14 @@
 
 struct offload *
 offload_new(const struct ops *ops, struct dev *dev, struct offload_store *store, uint32_t layers,
-    uint32_t heads, uint32_t width, enum kv_dtype dtype, int ahead)
+    uint32_t heads, int ahead)
 {
 	struct offload *f = calloc(1, sizeof *f);
 
 	if (f == NULL)
 		return NULL;
 	*f = (struct offload){ .ops = ops, .dev = dev, .store = store, .L = layers, .G = heads,
-	    .E = width, .dtype = dtype, .chosen.rows = 1 };
+	    .chosen.rows = 1 };
 	f->layer = calloc(layers, sizeof *f->layer);
 	f->chosen.n = calloc(heads, sizeof *f->chosen.n);
 	f->step_n = calloc(heads, sizeof *f->step_n);
@@ -105,9 +105,11 @@ reserve_lists(struct offload *f, struct offload_layer *y)
 	return y->slots.k != NULL ? offload_device_lists(f, y) : offload_host_lists(f, y);
 }
 
-/* Allocates the memory of a marked layer, with a tail of `tail` rows of each KV head. */
+/* Allocates the memory of a marked layer, with a tail of `tail` rows of each KV head; its rows have
+ * the types of `rows`. */
 static int
-allocate_layer(struct offload *f, uint32_t l, const uint32_t *host_count, uint64_t tail)
+allocate_layer(struct offload *f, uint32_t l, const uint32_t *host_count,
+    const struct layer_rows *rows, uint64_t tail)
 {
 	const int device = offload_store_in_host_memory(f->store, l);
 	struct offload_layer *y = &f->layer[l];
@@ -117,7 +119,7 @@ allocate_layer(struct offload *f, uint32_t l, const uint32_t *host_count, uint64
 	y->tail.start = calloc(f->G, sizeof *y->tail.start);
 	y->tail.len = calloc(f->G, sizeof *y->tail.len);
 	y->tail.capacity = calloc(f->G, sizeof *y->tail.capacity);
-	if (layer_rows_init(&y->device_rows, f->G, f->E, f->dtype) != KV_OK ||
+	if (layer_rows_init_as(&y->device_rows, rows) != KV_OK ||
 	    y->tail.start == NULL || y->tail.len == NULL || y->tail.capacity == NULL ||
 	    tail > UINT32_MAX - f->slots ||
 	    layer_rows_resize(&y->device_rows, f->ops, f->dev, f->slots + (uint32_t)tail,
@@ -147,24 +149,24 @@ int
 offload_move_layer(struct offload *f, uint32_t l, const uint32_t *first,
     const struct layer_rows *from, uint32_t more)
 {
-	const size_t row = f->E * kv_dtype_size(f->dtype);
+	const size_t k_row = rows_k_bytes(from), v_row = rows_v_bytes(from);
 	const uint64_t tail = (uint64_t)most_from(f, first, from->len) + more;
 	struct layer_rows *to = &f->layer[l].device_rows;
 	uint32_t g, n;
 	uint64_t dst, src;
 
 	if (offload_mark(f, l) != KV_OK || offload_store_copy_layer(f->store, l, from) != KV_OK ||
-	    allocate_layer(f, l, first, tail) != KV_OK)
+	    allocate_layer(f, l, first, from, tail) != KV_OK)
 		return KV_ENOMEM;
 	for (g = 0; g < f->G; g++) {
 		if ((n = from->len[g] - first[g]) == 0)
 			continue;
 		dst = to->start[g] + to->len[g];
 		src = from->start[g] + first[g];
-		f->ops->copy(f->dev, (char *)to->k + dst * row, (char *)from->k + src * row,
-		    n * row);
-		f->ops->copy(f->dev, (char *)to->v + dst * row, (char *)from->v + src * row,
-		    n * row);
+		f->ops->copy(f->dev, (char *)to->k + dst * k_row, (char *)from->k + src * k_row,
+		    n * k_row);
+		f->ops->copy(f->dev, (char *)to->v + dst * v_row, (char *)from->v + src * v_row,
+		    n * v_row);
 		f->ops->copy(f->dev, to->pos + dst, from->pos + src, n * sizeof *to->pos);
 		to->len[g] += n;
 	}
@@ -230,12 +232,14 @@ static void
 put_tail(struct offload *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
 {
 	const struct layer_rows *to = &f->layer[l].device_rows;
-	const size_t row = f->E * kv_dtype_size(f->dtype);
-	const size_t at = (to->start[g] + f->slots) * row;
-	const size_t from = (f->store->first[(size_t)l * f->G + g] + first) * row;
+	const size_t k_row = rows_k_bytes(to), v_row = rows_v_bytes(to);
+	const uint64_t at = to->start[g] + f->slots;
+	const uint64_t from = f->store->first[(size_t)l * f->G + g] + first;
 
-	f->ops->put(f->dev, (char *)to->k + at, (char *)f->store->host_keys[l] + from, n * row);
-	f->ops->put(f->dev, (char *)to->v + at, (char *)f->store->host_values[l] + from, n * row);
+	f->ops->put(f->dev, (char *)to->k + at * k_row,
+	    (char *)f->store->host_keys[l] + from * k_row, n * k_row);
+	f->ops->put(f->dev, (char *)to->v + at * v_row,
+	    (char *)f->store->host_values[l] + from * v_row, n * v_row);
 }
 
 /* As put_tail(), but reads the rows from the store, which may have them in its file. */
@@ -266,7 +270,7 @@ offload_open_layer(struct offload *f, uint32_t l, const uint32_t *first,
 	const uint32_t *count = f->store->count + (size_t)l * f->G;
 	struct layer_rows *to = &f->layer[l].device_rows;
 	uint32_t g, n;
-	int rc = allocate_layer(f, l, first, (uint64_t)most_from(f, first, count) + more);
+	int rc = allocate_layer(f, l, first, rows, (uint64_t)most_from(f, first, count) + more);
 
 	for (g = 0; rc == KV_OK && g < f->G; g++) {
 		if ((n = count[g] - first[g]) == 0)
@@ -286,7 +290,8 @@ int
 offload_get(struct offload *f, uint32_t l, uint32_t g, enum kv_kind kind, void *to)
 {
 	const struct offload_layer *y = &f->layer[l];
-	const size_t row = f->E * kv_dtype_size(f->dtype);
+	const size_t row = kind == KV_KEYS ? rows_k_bytes(&y->device_rows) :
+	    rows_v_bytes(&y->device_rows);
 	const char *from = kind == KV_KEYS ? y->device_rows.k : y->device_rows.v;
 	const int rc = offload_store_read_first(f->store, l, g, kind, y->host_count[g], to);
 
@@ -324,13 +329,14 @@ offload_wait(struct offload *f, uint32_t l)
 void
 offload_fetched_bytes(struct offload *f, uint32_t l, uint64_t *bytes)
 {
-	const uint64_t row = f->E * kv_dtype_size(f->dtype);
 	uint32_t g;
 
-	if (offload_device_reads(f, l))
-		offload_device_fetched(f, l, bytes);
-	else
+	if (!offload_device_reads(f, l)) {
 		memcpy(bytes, f->layer[l].fetched, f->G * sizeof *bytes);
+		return;
+	}
+	/* such a device has keys and values of one type */
+	offload_device_fetched(f, l, bytes);
 	for (g = 0; g < f->G; g++)
-		bytes[g] *= row;
+		bytes[g] *= rows_k_bytes(&f->layer[l].device_rows);
 }

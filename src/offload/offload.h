@@ -57,7 +57,7 @@ struct offload_layer {
 	uint32_t *new, *new_keys, *row, *slot;
 	/* host [G], [G][device_rows.capacity[0]]: the rows of the step, as rows of device_rows */
 	uint32_t *n, *read_at;
-	/* [G] keys and values that the host has fetched so far */
+	/* [G] bytes of keys and values that the host has fetched so far */
 	uint64_t *fetched;
 	int begun;                      /* a step was started, and offload_wait() not called yet */
 	/* if the device fills the slots (else k is NULL): the slots; the rows of the step, as rows
@@ -72,8 +72,7 @@ struct offload {
 	const struct ops *ops;
 	struct dev *dev;
 	struct offload_store *store;    /* the caller's */
-	uint32_t L, G, E, slots;
-	enum kv_dtype dtype;
+	uint32_t L, G, slots;
 	struct offload_layer *layer;    /* [L] */
 	struct chosen chosen;           /* rows of a step, as rows of device_rows, from the host */
 	/* host [G][chosen.stride], [G]: the rows of a step; listed: of the last one that was
@@ -87,11 +86,11 @@ struct offload {
 	struct offload_thread *thread;  /* reads rows ahead; NULL: none */
 };
 
-/* Returns an offload for L layers of one shape, none of them offloaded yet; NULL without memory.
+/* Returns an offload for L layers of G KV heads, none of them offloaded yet; NULL without memory.
  * ahead: where the device shares memory with the host, a thread reads rows while other layers
  * run. */
 struct offload *offload_new(const struct ops *, struct dev *, struct offload_store *,
-    uint32_t layers, uint32_t heads, uint32_t width, enum kv_dtype, int ahead);
+    uint32_t layers, uint32_t heads, int ahead);
 void offload_free(struct offload *);                    /* NULL allowed */
 
 /* Returns 1 if layer l is offloaded. NULL: no layer is. */

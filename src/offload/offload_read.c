@@ -13,7 +13,7 @@ alloc_staged(const struct offload *f, struct staged *s)
 
 	free(s->row);
 	free(s->at);
-	s->row = malloc(rows * f->E * kv_dtype_size(f->dtype));
+	s->row = malloc(rows * offload_store_widest(f->store));
 	s->at = malloc(rows * sizeof *s->at);
 	return s->row != NULL && s->at != NULL ? KV_OK : KV_ENOMEM;
 }
@@ -35,11 +35,11 @@ offload_read_free(struct offload *f)
 	free(f->values.at);
 }
 
-/* Returns room for n more rows, to be copied to rows start + slot[]. */
+/* Returns room for n more rows of `size` bytes, to be copied to rows start + slot[]. */
 static char *
-stage(const struct offload *f, struct staged *s, uint64_t start, const uint32_t *slot, uint32_t n)
+stage(struct staged *s, size_t size, uint64_t start, const uint32_t *slot, uint32_t n)
 {
-	char *row = s->row + s->n * f->E * kv_dtype_size(f->dtype);
+	char *row = s->row + s->n * size;
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
@@ -52,12 +52,12 @@ offload_read(struct offload *f, uint32_t l, uint32_t g, const uint32_t *row, con
     uint32_t n, int keys, int values)
 {
 	const struct layer_rows *r = &f->layer[l].device_rows;
-	const size_t size = r->width * kv_dtype_size(r->dtype);
-	char *k = (char *)r->k + r->start[g] * size, *v = (char *)r->v + r->start[g] * size;
+	const size_t k_row = rows_k_bytes(r), v_row = rows_v_bytes(r);
+	char *k = (char *)r->k + r->start[g] * k_row, *v = (char *)r->v + r->start[g] * v_row;
 
 	if (!f->ops->shares_memory) {
-		k = keys ? stage(f, &f->keys, r->start[g], slot, n) : NULL;
-		v = values ? stage(f, &f->values, r->start[g], slot, n) : NULL;
+		k = keys ? stage(&f->keys, k_row, r->start[g], slot, n) : NULL;
+		v = values ? stage(&f->values, v_row, r->start[g], slot, n) : NULL;
 		slot = f->order;
 	}
 	return offload_store_read(f->store, l, g, row, slot, n, keys ? k : NULL, values ? v : NULL);
@@ -67,13 +67,14 @@ void
 offload_read_end(struct offload *f, uint32_t l)
 {
 	const struct layer_rows *r = &f->layer[l].device_rows;
-	const size_t size = r->width * kv_dtype_size(r->dtype);
 
 	if (f->ops->shares_memory)
 		return;
 	if (f->store->error[0] == '\0') {
-		f->ops->put_scattered(f->dev, r->k, f->keys.at, f->keys.n, f->keys.row, size);
-		f->ops->put_scattered(f->dev, r->v, f->values.at, f->values.n, f->values.row, size);
+		f->ops->put_scattered(f->dev, r->k, f->keys.at, f->keys.n, f->keys.row,
+		    rows_k_bytes(r));
+		f->ops->put_scattered(f->dev, r->v, f->values.at, f->values.n, f->values.row,
+		    rows_v_bytes(r));
 	}
 	f->keys.n = f->values.n = 0;
 }

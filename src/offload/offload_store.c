@@ -34,13 +34,15 @@ offload_store_new(const struct kv_reader *r, const struct file_mapper *mapper)
 {
 	const struct kv_head *head = kv_reader_head(r);
 	struct offload_store *s = calloc(1, sizeof *s);
+	uint32_t l;
 
 	if (s == NULL)
 		return NULL;
 	s->layers = head->model.layers;
 	s->heads = head->model.kv_heads;
-	s->row = head->model.head_width * kv_dtype_size(head->dtype);
 	s->name = strdup(kv_reader_name(r));
+	s->key_row = calloc(s->layers, sizeof *s->key_row);
+	s->value_row = calloc(s->layers, sizeof *s->value_row);
 	s->key = calloc(s->layers, sizeof *s->key);
 	s->value = calloc(s->layers, sizeof *s->value);
 	s->host_keys = calloc(s->layers, sizeof *s->host_keys);
@@ -49,9 +51,14 @@ offload_store_new(const struct kv_reader *r, const struct file_mapper *mapper)
 	s->first = calloc((size_t)s->layers * s->heads, sizeof *s->first);
 	s->count = calloc((size_t)s->layers * s->heads, sizeof *s->count);
 	s->fd = dup(kv_reader_descriptor(r));
-	if (s->name != NULL && s->key != NULL && s->value != NULL && s->host_keys != NULL &&
-	    s->host_values != NULL && s->first != NULL && s->count != NULL && s->fd >= 0 &&
+	if (s->name != NULL && s->key_row != NULL && s->value_row != NULL && s->key != NULL &&
+	    s->value != NULL && s->host_keys != NULL && s->host_values != NULL &&
+	    s->first != NULL && s->count != NULL && s->fd >= 0 &&
 	    fstat(s->fd, &s->opened) == 0) {
+		for (l = 0; l < s->layers; l++) {
+			s->key_row[l] = kv_head_row_bytes(head, KV_KEYS, l);
+			s->value_row[l] = kv_head_row_bytes(head, KV_VALS, l);
+		}
 		s->mapper = mapper;
 		if (mapper != NULL && S_ISREG(s->opened.st_mode))
 			s->map = mapper->map(s->fd, (size_t)s->opened.st_size);
@@ -79,6 +86,8 @@ offload_store_free(struct offload_store *s)
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->name);
+	free(s->key_row);
+	free(s->value_row);
 	free(s->key);
 	free(s->value);
 	free(s->host_keys);
@@ -112,6 +121,19 @@ offload_store_describe(const struct offload_store *s)
 	if (l == s->layers)
 		return s->map != NULL ? "in the file, mapped" : "in the file";
 	return s->reads_file ? "in host memory, and some in the file" : "in host memory";
+}
+
+size_t
+offload_store_widest(const struct offload_store *s)
+{
+	size_t most = 0;
+	uint32_t l;
+
+	for (l = 0; l < s->layers; l++) {
+		most = s->key_row[l] > most ? s->key_row[l] : most;
+		most = s->value_row[l] > most ? s->value_row[l] : most;
+	}
+	return most;
 }
 
 /* ---- filling ---- */
@@ -176,16 +198,16 @@ offload_store_take_section(struct offload_store *s, struct kv_reader *r,
 
 static void *
 copy_to_host(const struct offload_store *s, uint32_t layer, const struct layer_rows *from,
-    const char *rows)
+    const char *rows, size_t row)
 {
 	const size_t at = (size_t)layer * s->heads;
 	const uint64_t all = s->first[at + s->heads - 1] + s->count[at + s->heads - 1];
-	char *to = s->ops->host_alloc(s->dev, all * s->row);
+	char *to = s->ops->host_alloc(s->dev, all * row);
 	uint32_t g;
 
 	for (g = 0; to != NULL && g < s->heads; g++)
-		s->ops->get(s->dev, to + s->first[at + g] * s->row, rows + from->start[g] * s->row,
-		    s->count[at + g] * s->row);
+		s->ops->get(s->dev, to + s->first[at + g] * row, rows + from->start[g] * row,
+		    s->count[at + g] * row);
 	return to;
 }
 
@@ -194,8 +216,8 @@ offload_store_copy_layer(struct offload_store *s, uint32_t layer, const struct l
 {
 	if (s->ops == NULL)
 		return KV_OK;
-	s->host_keys[layer] = copy_to_host(s, layer, from, from->k);
-	s->host_values[layer] = copy_to_host(s, layer, from, from->v);
+	s->host_keys[layer] = copy_to_host(s, layer, from, from->k, s->key_row[layer]);
+	s->host_values[layer] = copy_to_host(s, layer, from, from->v, s->value_row[layer]);
 	if (offload_store_in_host_memory(s, layer))
 		return KV_OK;
 	s->reads_file = 1;
@@ -286,21 +308,40 @@ read_run(struct offload_store *s, struct iovec *to, int n, uint64_t offset)
 	return KV_OK;
 }
 
+/* Rows of a KV head, of `size` bytes each: in host memory, or in the file from this offset on */
+struct rows_of_head {
+	const char *host;
+	uint64_t content;
+	size_t size;
+};
+
+static struct rows_of_head
+rows_of_head(const struct offload_store *s, uint32_t layer, uint32_t head, enum kv_kind kind)
+{
+	const int keys = kind == KV_KEYS;
+	const size_t size = (keys ? s->key_row : s->value_row)[layer];
+	const uint64_t first = s->first[(size_t)layer * s->heads + head] * size;
+	const char *host = (keys ? s->host_keys : s->host_values)[layer];
+
+	return (struct rows_of_head){ host != NULL ? host + first : NULL,
+	    (keys ? s->key : s->value)[layer] + first, size };
+}
+
 /* Returns how many of n rows one call reads. */
 static uint32_t
-joined(const struct offload_store *s, const uint32_t *row, uint32_t n)
+joined(size_t size, const uint32_t *row, uint32_t n)
 {
 	uint32_t run = 1;
 
 	while (run < n && run < AT_ONCE / 2 &&
-	    (row[run] - row[run - 1] - (size_t)1) * s->row <= SKIPPED)
+	    (row[run] - row[run - 1] - (size_t)1) * size <= SKIPPED)
 		run++;
 	return run;
 }
 
 /* Reads n rows by one call, into slot[0] .. slot[n-1]; discards the bytes between them. */
 static int
-read_joined(struct offload_store *s, uint64_t content, uint64_t first, const uint32_t *row,
+read_joined(struct offload_store *s, const struct rows_of_head *from, const uint32_t *row,
     const uint32_t *slot, uint32_t n, char *to)
 {
 	struct iovec part[AT_ONCE];
@@ -309,47 +350,48 @@ read_joined(struct offload_store *s, uint64_t content, uint64_t first, const uin
 	int used = 0;
 
 	for (i = 0; i < n; i++) {
-		char *at = to + slot[i] * s->row;
+		char *at = to + slot[i] * from->size;
 
 		between = i > 0 ? row[i] - row[i - 1] - 1 : 0;
 		if (between > 0)
-			part[used++] = (struct iovec){ skipped, between * s->row };
+			part[used++] = (struct iovec){ skipped, between * from->size };
 		if (used > 0 && between == 0 &&
 		    (char *)part[used - 1].iov_base + part[used - 1].iov_len == at)
-			part[used - 1].iov_len += s->row;
+			part[used - 1].iov_len += from->size;
 		else
-			part[used++] = (struct iovec){ at, s->row };
+			part[used++] = (struct iovec){ at, from->size };
 	}
-	return read_run(s, part, used, content + (first + row[0]) * s->row);
+	return read_run(s, part, used, from->content + row[0] * from->size);
 }
 
 /* As read_joined(), for rows in memory */
 static void
-copy_rows(const struct offload_store *s, const char *host, uint64_t first, const uint32_t *row,
-    const uint32_t *slot, uint32_t n, char *to)
+copy_rows(const char *from, size_t size, const uint32_t *row, const uint32_t *slot, uint32_t n,
+    char *to)
 {
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		memcpy(to + slot[i] * s->row, host + (first + row[i]) * s->row, s->row);
+		memcpy(to + slot[i] * size, from + row[i] * size, size);
 }
 
 static int
-read_rows(struct offload_store *s, const char *host, uint64_t content, uint64_t first,
-    const uint32_t *row, const uint32_t *slot, uint32_t n, char *to)
+read_rows(struct offload_store *s, const struct rows_of_head *from, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, char *to)
 {
+	const char *host = from->host;
 	uint32_t i, run;
 	int rc = KV_OK;
 
 	if (host == NULL && s->map != NULL)
-		host = s->mapper->data(s->map) + content;
+		host = s->mapper->data(s->map) + from->content;
 	if (host != NULL) {
-		copy_rows(s, host, first, row, slot, n, to);
+		copy_rows(host, from->size, row, slot, n, to);
 		return KV_OK;
 	}
 	for (i = 0; rc == KV_OK && i < n; i += run) {
-		run = joined(s, row + i, n - i);
-		rc = read_joined(s, content, first, row + i, slot + i, run, to);
+		run = joined(from->size, row + i, n - i);
+		rc = read_joined(s, from, row + i, slot + i, run, to);
 	}
 	return rc;
 }
@@ -358,14 +400,14 @@ int
 offload_store_read(struct offload_store *s, uint32_t layer, uint32_t head, const uint32_t *row,
     const uint32_t *slot, uint32_t n, void *key, void *value)
 {
-	const uint64_t first = s->first[(size_t)layer * s->heads + head];
+	const struct rows_of_head keys = rows_of_head(s, layer, head, KV_KEYS);
+	const struct rows_of_head values = rows_of_head(s, layer, head, KV_VALS);
 	int rc = s->error[0] == '\0' ? KV_OK : KV_EIO;
 
 	if (rc == KV_OK && key != NULL)
-		rc = read_rows(s, s->host_keys[layer], s->key[layer], first, row, slot, n, key);
+		rc = read_rows(s, &keys, row, slot, n, key);
 	if (rc == KV_OK && value != NULL)
-		rc = read_rows(s, s->host_values[layer], s->value[layer], first, row, slot, n,
-		    value);
+		rc = read_rows(s, &values, row, slot, n, value);
 	return rc;
 }
 
@@ -373,16 +415,14 @@ int
 offload_store_read_first(struct offload_store *s, uint32_t layer, uint32_t head, enum kv_kind kind,
     uint32_t n, void *to)
 {
-	const uint64_t content = kind == KV_KEYS ? s->key[layer] : s->value[layer];
-	const char *host = (kind == KV_KEYS ? s->host_keys : s->host_values)[layer];
-	const uint64_t at = s->first[(size_t)layer * s->heads + head] * s->row;
-	struct iovec all = { to, n * s->row };
+	const struct rows_of_head from = rows_of_head(s, layer, head, kind);
+	struct iovec all = { to, n * from.size };
 
 	if (s->error[0] != '\0')
 		return KV_EIO;
-	if (host == NULL)
-		return read_run(s, &all, n > 0, content + at);
+	if (from.host == NULL)
+		return read_run(s, &all, n > 0, from.content);
 	if (n > 0)
-		memcpy(to, host + at, n * s->row);
+		memcpy(to, from.host, n * from.size);
 	return KV_OK;
 }

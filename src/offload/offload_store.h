@@ -39,7 +39,7 @@ struct offload_store {
 	struct stat opened;             /* fstat() when the file was opened, or checked again */
 	char digest[33];                /* of the snapshot, when it was loaded */
 	uint32_t layers, heads;
-	size_t row;                     /* bytes of a key, and of a value */
+	size_t *key_row, *value_row;    /* [L] bytes of a row */
 	uint64_t *key, *value;          /* [L] offset of the content in the file; 0: none */
 	uint64_t *first;                /* [L][G] rows of the layer before those of this KV head */
 	uint32_t *count;                /* [L][G] rows of this KV head */
@@ -78,14 +78,17 @@ int offload_store_copy_layer(struct offload_store *, uint32_t layer, const struc
 /* Returns 1 if both keys and values of this layer are in host memory. */
 int offload_store_in_host_memory(const struct offload_store *, uint32_t layer);
 
-/* key and value (NULL: not wanted) at slot[i] * store->row <- row number row[i] of a KV head, for i
- * < n; row ascends. Returns 0, or KV_EIO: the file cannot be read, or has changed. */
+/* key and value (NULL: not wanted), rows of the bytes that the layer's have, at slot[i] <- row
+ * number row[i] of a KV head, for i < n; row ascends. Returns 0, or KV_EIO: the file cannot be
+ * read, or has changed. */
 int offload_store_read(struct offload_store *, uint32_t layer, uint32_t head, const uint32_t *row,
     const uint32_t *slot, uint32_t n, void *key, void *value);
 /* to <- keys (KV_KEYS) or values of the first n rows of a KV head. Returns as
  * offload_store_read(). */
 int offload_store_read_first(struct offload_store *, uint32_t layer, uint32_t head, enum kv_kind,
     uint32_t n, void *to);
+/* Returns the bytes of the largest row of any layer. */
+size_t offload_store_widest(const struct offload_store *);
 /* Returns where the offloaded rows are, for messages: "in the file", "in the file, mapped", "in
  * host memory", or in both */
 const char *offload_store_describe(const struct offload_store *);

@@ -13,6 +13,16 @@ layer_rows_init(struct layer_rows *r, uint32_t heads, uint32_t width, enum kv_dt
 	return r->start != NULL && r->len != NULL && r->capacity != NULL ? KV_OK : KV_ENOMEM;
 }
 
+int
+layer_rows_init_as(struct layer_rows *r, const struct layer_rows *other)
+{
+	const int rc = layer_rows_init(r, other->heads, other->width, other->dtype);
+
+	r->k_type = other->k_type;
+	r->v_type = other->v_type;
+	return rc;
+}
+
 void
 layer_rows_free(struct layer_rows *r, const struct ops *o, struct dev *d)
 {
@@ -29,8 +39,9 @@ int
 layer_rows_resize(struct layer_rows *r, const struct ops *o, struct dev *d, uint32_t capacity,
     int keys_only)
 {
-	const size_t row = r->width * kv_dtype_size(r->dtype), all = (size_t)r->heads * capacity;
-	char *k = o->alloc(d, all * row), *v = keys_only ? NULL : o->alloc(d, all * row);
+	const size_t k_row = rows_k_bytes(r), v_row = rows_v_bytes(r);
+	const size_t all = (size_t)r->heads * capacity;
+	char *k = o->alloc(d, all * k_row), *v = keys_only ? NULL : o->alloc(d, all * v_row);
 	uint32_t *pos = o->alloc(d, all * sizeof *pos), g;
 
 	if (k == NULL || (v == NULL && !keys_only) || pos == NULL) {
@@ -47,9 +58,9 @@ layer_rows_resize(struct layer_rows *r, const struct ops *o, struct dev *d, uint
 		r->capacity[g] = capacity;
 		if (n == 0)
 			continue;
-		o->copy(d, k + to * row, (char *)r->k + from * row, n * row);
+		o->copy(d, k + to * k_row, (char *)r->k + from * k_row, n * k_row);
 		if (!keys_only)
-			o->copy(d, v + to * row, (char *)r->v + from * row, n * row);
+			o->copy(d, v + to * v_row, (char *)r->v + from * v_row, n * v_row);
 		o->copy(d, pos + to, r->pos + from, n * sizeof *pos);
 	}
 	o->free(d, r->k);

@@ -42,10 +42,10 @@ static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
     const struct layer_rows *rows, const struct layer_index *x)
 {
-	const uint64_t row = t->E * kv_dtype_size(t->dtype);
-
+	(void)t;
 	s->index_bytes += x->bits.len[g] * (uint64_t)x->bits.bytes;
-	s->key_bytes += (rows->len[g] - x->bits.len[g] * (uint64_t)x->bits.rows) * row;
+	s->key_bytes += (rows->len[g] - x->bits.len[g] * (uint64_t)x->bits.rows) *
+	    rows_k_bytes(rows);
 }
 
 const struct retrieval_method retrieval_fier = { .rank = score_rows_by_bits, .count = count_bytes,

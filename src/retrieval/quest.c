@@ -48,6 +48,7 @@ pack_last_pages(struct retrieval *t, const struct layer_rows *rows, const struct
 		pages->capacity[g] = 1;
 	}
 	t->ops->put(t->dev, c->at, t->last.list, t->G * c->stride * sizeof *c->at);
+	retrieve_copy_as(t, rows);
 	t->ops->gather(t->dev, &t->copy, rows, c);
 	t->ops->pack_pages(t->dev, pages, &t->copy);
 	for (g = 0; g < t->G; g++) {

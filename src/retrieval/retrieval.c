@@ -276,7 +276,17 @@ retrieve_reserve_copy(struct retrieval *t, uint64_t rows)
 	layer_rows_free(&t->copy, t->ops, t->dev);
 	if (layer_rows_init(&t->copy, t->G, t->E, t->dtype) != KV_OK)
 		return KV_ENOMEM;
+	/* only for the room: a scale of 4 bytes is larger than what few channels save */
+	if (kv_row_bytes(KV_ROW_INT8, t->E) > rows_k_bytes(&t->copy))
+		t->copy.k_type = t->copy.v_type = KV_ROW_INT8;
 	return layer_rows_resize(&t->copy, t->ops, t->dev, (uint32_t)rows, 0);
+}
+
+void
+retrieve_copy_as(struct retrieval *t, const struct layer_rows *rows)
+{
+	t->copy.k_type = rows->k_type;
+	t->copy.v_type = rows->v_type;
 }
 
 int

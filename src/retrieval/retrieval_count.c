@@ -17,16 +17,16 @@ void
 retrieve_count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
 {
 	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
-	uint64_t row = t->E * kv_dtype_size(t->dtype);
+	const uint64_t key = rows_k_bytes(rows), value = rows_v_bytes(rows);
 	uint32_t g;
 
 	for (g = 0; g < t->G && !t->capturing; g++, s++) {
 		s->steps++;
 		s->rows += rows->len[g];
 		s->of_rows += rows->len[g];
-		s->key_bytes += rows->len[g] * row;
-		s->value_bytes += rows->len[g] * row;
-		s->of_bytes += 2 * rows->len[g] * row;
+		s->key_bytes += rows->len[g] * key;
+		s->value_bytes += rows->len[g] * value;
+		s->of_bytes += rows->len[g] * (key + value);
 		s->recall += 1;
 		s->mass += 1;
 	}
@@ -37,7 +37,8 @@ retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
     const struct layer_index *x)
 {
 	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
-	uint64_t row = t->E * kv_dtype_size(t->dtype), n;
+	const uint64_t key = rows_k_bytes(rows), value = rows_v_bytes(rows);
+	uint64_t n;
 	uint32_t g;
 
 	for (g = 0; g < t->G && !t->capturing; g++, s++) {
@@ -45,9 +46,9 @@ retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
 		n = retrieve_chosen_rows(t, g);
 		s->rows += n;
 		s->of_rows += rows->len[g];
-		s->key_bytes += n * row;
-		s->value_bytes += n * row;
-		s->of_bytes += 2 * rows->len[g] * row;
+		s->key_bytes += n * key;
+		s->value_bytes += n * value;
+		s->of_bytes += rows->len[g] * (key + value);
 		t->method->count(s, t, g, rows, x);
 	}
 	t->specontext.bytes = 0;

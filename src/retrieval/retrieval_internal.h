@@ -123,9 +123,11 @@ const float *retrieve_by_label(struct retrieval *, const uint32_t *n_entries,
     const struct labels *);
 /* Returns the stride of lists of n elements. */
 size_t retrieve_stride(uint64_t n);
-/* Gives t->copy a capacity of `rows` rows of each KV head; does not keep its contents. Returns 0,
- * or KV_ENOMEM. */
+/* Gives t->copy a capacity of `rows` rows of each KV head, of any type; does not keep its contents.
+ * Returns 0, or KV_ENOMEM. */
 int retrieve_reserve_copy(struct retrieval *, uint64_t rows);
+/* Has t->copy hold rows of the types of `rows`. */
+void retrieve_copy_as(struct retrieval *, const struct layer_rows *rows);
 void specontext_free(struct retrieval *);
 
 /* retrieve_begin() of an offloaded layer; t->whole is set. If rows could not be read, o is 0 and

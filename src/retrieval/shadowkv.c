@@ -41,6 +41,7 @@ static struct attention
 attend_rebuilt(struct retrieval *t, float *o, const struct query *query,
     const struct layer_rows *rows, const struct chosen *where, const struct layer_index *x)
 {
+	retrieve_copy_as(t, rows);
 	t->ops->gather(t->dev, &t->copy, rows, where);
 	t->ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
 	return (struct attention){ .o = o, .query = *query, .rows = &t->copy };

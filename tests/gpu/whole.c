@@ -409,6 +409,7 @@ static void
 load(void)
 {
 	const uint32_t n = 2 * WINDOW;
+	struct kv_head stored;
 	struct cache *c;
 	double t;
 
@@ -417,8 +418,8 @@ load(void)
 	printf("{\"device\": \"%s\"}\n", m->ops->describe(m->dev));
 	choose_methods(m->id.layers);
 	t = seconds();
-	session_load(&session, &(struct memory_demand){ .dtype = m->id.weights_dtype,
-	    .at_once = TILE });
+	stored = (struct kv_head){ .model = m->id, .dtype = m->id.weights_dtype };
+	session_load(&session, &(struct memory_demand){ .stored = &stored, .at_once = TILE });
 	t = seconds() - t;
 	printf("{\"what\": \"kvpipe weights\", \"s\": %.3f, \"GB/s\": %.2f}\n", t,
 	    (double)(m->matrix_bytes + m->constant_bytes) * 1e-9 / t);

@@ -217,20 +217,25 @@ test_memory_of_a_head(const struct model *m, struct memory_demand demand)
 static void
 test_memory_plan(struct device d)
 {
-	const struct memory_demand demand = { .tokens = 100, .rows = 400, .dtype = KV_BF16,
+	struct kv_head head;
+	const struct memory_demand demand = { .tokens = 100, .rows = 400, .stored = &head,
 	    .at_once = 10 };
 	struct model m = { .matrix_bytes = MIB, .constant_bytes = MIB / 2, .dev = d.dev };
 	struct ops small = cpu_ops;
 	struct engine_error e;
 	struct memory_plan plan;
-	struct kv_head head;
 
 	sample_head(&head, &first);
+	head.dtype = KV_BF16;
 	m.id = head.model;
 	m.ops = &cpu_ops;
 	plan = memory_plan(&m, &demand);
 	check(plan.weights == MIB * 3 / 2 && plan.tokens == 100, "weights, tokens");
 	check(plan.cache == 400 * (2 * 8 * 2 + 4), "a row: key, value, position");
+	head.key_type[0] = KV_ROW_INT8;
+	check(memory_plan(&m, &demand).cache == 200 * (2 * 8 * 2 + 4 + 4 + 8 + 8 * 2 + 4),
+	    "half of the rows with keys in int8");
+	head.key_type[0] = 0;
 	test_memory_of_a_head(&m, demand);
 	check(memory_plan_check(&plan, &m, &e) == ENGINE_OK, "the CPU cannot tell what is free");
 	small.shares_memory = 0;

@@ -149,7 +149,8 @@ check_hook(const struct model *m)
 static void
 check_empty(const struct model *m)
 {
-	const struct sequence_options want = { .dtype = KV_F32, .observe = 3, .spare = 9 };
+	const struct kv_head f32 = { .dtype = KV_F32 };
+	const struct sequence_options want = { .stored = &f32, .observe = 3, .spare = 9 };
 	struct open_sequence x;
 	struct engine_error e;
 

@@ -172,7 +172,8 @@ choose_alone(const struct lane *t, uint32_t l, struct kept *kept)
 	float *made = window_attention(t, l, W > 0 ? W : 1), *lists, *mass, *score;
 	char *keys = read_keys(t->c, l);
 	struct score_input in = { .layer = l, .query_heads = H, .width = m->id.head_width,
-	    .rows = &rows, .keys = keys, .dtype = t->c->dtype, .window_mass = made,
+	    .rows = &rows, .keys = keys, .key_type = rows_k_type(&t->c->layer[l]),
+	    .window_mass = made,
 	    .stride = TOKENS, .window = W, .window_pos = t->obs.pos + WINDOW - W,
 	    .next_position = TOKENS };
 	struct evict_input choice = { .layer = l, .layers = m->id.layers, .rows = &rows,

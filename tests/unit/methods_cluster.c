@@ -32,7 +32,8 @@ random_keys(uint32_t rows, uint32_t E)
 static struct cluster_input
 input(uint32_t rows, uint32_t E, uint32_t clusters)
 {
-	return (struct cluster_input){ .keys = keys, .rows = rows, .width = E, .dtype = KV_F32,
+	return (struct cluster_input){ .keys = keys, .rows = rows, .width = E,
+	    .key_type = KV_ROW_F32, .dtype = KV_F32,
 	    .clusters = clusters, .iterations = 50 };
 }
 

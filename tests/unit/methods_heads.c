@@ -62,7 +62,7 @@ check_method(const struct method *m, uint32_t next)
 {
 	static const unsigned threads[] = { 1, 2, 3, 64, 1000 };
 	struct score_input in = { .layer = 2, .query_heads = HEADS * R, .width = WIDTH,
-	    .rows = &rows, .keys = keys, .dtype = KV_F32, .window_mass = window_mass,
+	    .rows = &rows, .keys = keys, .key_type = KV_ROW_F32, .window_mass = window_mass,
 	    .stride = count[0], .mass = mass, .probe_mass = mass, .window = WINDOW,
 	    .window_pos = window_pos, .next_position = next };
 	size_t size = kv_rows_total(&rows) * sizeof(float), i;

@@ -58,7 +58,8 @@ check_type(uint32_t E, enum kv_dtype dtype, double tolerance)
 		kv_from_f32(keys + n * E * kv_dtype_size(dtype), old, dtype, E);
 		rotate_at(want + n * E, raw, to[n], freq, E);
 	}
-	check(rotate_keys(keys, from, to, freq, E, N, E, dtype) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, from, to, freq, E, N, E, (enum kv_row_type)dtype) == 0,
+	    "rotate_keys failed");
 	kv_to_f32(have, keys, dtype, N * E);
 	for (i = 0; i < N * E; i++)
 		check(fabs(have[i] - want[i]) <= tolerance,
@@ -76,12 +77,12 @@ check_back(void)
 
 	for (i = 0; i < N * 4; i++)
 		before[i / 4][i % 4] = keys[i / 4][i % 4] = next_random();
-	check(rotate_keys(keys, from, from, freq, 4, N, 4, KV_F32) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, from, from, freq, 4, N, 4, KV_ROW_F32) == 0, "rotate_keys failed");
 	for (i = 0; i < N * 4; i++)
 		check(keys[i / 4][i % 4] == before[i / 4][i % 4], "row %u was touched", i / 4);
-	check(rotate_keys(keys, from, to, freq, 4, N, 4, KV_F32) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, from, to, freq, 4, N, 4, KV_ROW_F32) == 0, "rotate_keys failed");
 	check(fabsf(keys[3][0] - before[3][0]) > 1e-3f, "row 3 was not rotated");
-	check(rotate_keys(keys, to, from, freq, 4, N, 4, KV_F32) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, to, from, freq, 4, N, 4, KV_ROW_F32) == 0, "rotate_keys failed");
 	for (i = 0; i < N * 4; i++)
 		check(fabsf(keys[i / 4][i % 4] - before[i / 4][i % 4]) <= 3e-7f,
 		    "row %u does not come back: %.9g, was %.9g", i / 4, keys[i / 4][i % 4],
@@ -101,10 +102,10 @@ check_part(void)
 			keys[i][e] = before[i][e] = next_random();
 			two[i][e % 2] = keys[i][e % 2];
 		}
-	check(rotate_keys(keys, from, to, freq, 0, N, 4, KV_F32) == 0 &&
+	check(rotate_keys(keys, from, to, freq, 0, N, 4, KV_ROW_F32) == 0 &&
 	    memcmp(keys, before, sizeof keys) == 0, "no channel is rotated, and some changed");
-	check(rotate_keys(keys, from, to, freq, 2, N, 4, KV_F32) == 0 &&
-	    rotate_keys(two, from, to, freq, 2, N, 2, KV_F32) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, from, to, freq, 2, N, 4, KV_ROW_F32) == 0 &&
+	    rotate_keys(two, from, to, freq, 2, N, 2, KV_ROW_F32) == 0, "rotate_keys failed");
 	for (i = 0; i < N; i++)
 		check(keys[i][0] == two[i][0] && keys[i][1] == two[i][1] &&
 		    keys[i][2] == before[i][2] && keys[i][3] == before[i][3], "row %u", i);
