@@ -104,6 +104,21 @@ for expression in sys.argv[4:]:
 sys.exit(differ > 0)' "$FORMAT" "$@"
 }
 
+# same_numbers A B: asserts that keys and values of two snapshots stand for the same
+# numbers in f32, in whatever types they are, at the same positions
+same_numbers() {
+	PYTHONPATH=$ROOT/python "$PYTHON" -c '
+import sys
+import kvsnapshot
+import numpy as np
+a, b = (kvsnapshot.read(path).layers for path in sys.argv[1:3])
+assert len(a) == len(b)
+for x, y in zip(a, b):
+    for what in ("positions", "keys", "values"):
+        for g, (p, q) in enumerate(zip(getattr(x, what), getattr(y, what))):
+            assert np.array_equal(p, q), "layer %d head %d: other %s" % (x.index, g, what)' "$@"
+}
+
 # json FILE EXPRESSION: prints a Python expression over `o`, the JSON object in FILE (-: standard
 # input).
 json() {

@@ -28,6 +28,7 @@ costs() {
 	kv-evict --rate 0.1 -o small.kv scored.kv
 	kv-decode -m "$DEMO" -n 2 small.kv
 	kv-decode -m "$DEMO" -n 2 --ids small.kv | kv-observe -m "$DEMO" --ids-from - -o seen.kv full.kv
+	kv-quantize --keys q8_0 -o q8.kv full.kv
 	kv-quantize1b -o bits.kv full.kv
 	kv-index --pages -o pages.kv full.kv
 	kv-diff full.kv small.kv

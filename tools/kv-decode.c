@@ -462,7 +462,7 @@ open_model(struct session *s, struct kv_reader *r)
 	rows = rows == 0 ? 1 : rows;
 	session_load(s, &(struct memory_demand){ .tokens = want.spare,
 	    .rows = cache_most_rows_of(s->model, want.spare),
-	    .dtype = kv_reader_head(r)->dtype, .at_once = rows });
+	    .stored = kv_reader_head(r), .at_once = rows });
 	return rows;
 }
 

@@ -260,7 +260,7 @@ load_model(struct session *s, const struct kv_reader *r, size_t n)
 	const struct kv_model *id = &s->model->id;
 
 	session_load(s, &(struct memory_demand){ .tokens = n,
-	    .rows = (uint64_t)n * id->layers * id->kv_heads, .dtype = kv_reader_head(r)->dtype,
+	    .rows = (uint64_t)n * id->layers * id->kv_heads, .stored = kv_reader_head(r),
 	    .at_once = observe_rows(s->device.ops, n) });
 }
 

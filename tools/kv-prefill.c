@@ -7,6 +7,7 @@
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
 #include "cli/opt_prefix.h"
+#include "cli/opt_rows.h"
 #include "cli/opt_select.h"
 #include "cli/positions.h"
 #include "cli/prompt_input.h"
@@ -25,6 +26,7 @@ static const char *resume, *dtype_name, *logits_path, *head_folder, *select_word
 static struct prompt_input prompt;
 static struct prefill prefill;
 static struct prefix prefix;
+static struct kv_head stored;    /* dtype and row types of the snapshot that is made */
 
 static const struct opt opts[] = {
 	{ 'p', "prompt", OPT_STRING, &prompt.text, 0, "TEXT",
@@ -62,6 +64,10 @@ static const struct opt opts[] = {
 	    "keep the attention mass of each row, for kv-score", OPT_WRITES },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)", OPT_WRITES },
+	{ 0, "keys", OPT_STRING, &rows_options.keys, 0, "TYPE",
+	    "quantise keys: q8_0, q4_0, q4_1, q5_0, int8, fp8, or TYPE-hadamard", OPT_WRITES },
+	{ 0, "values", OPT_STRING, &rows_options.values, 0, "TYPE",
+	    "quantise values, as --keys", OPT_WRITES },
 	{ 0, "logits", OPT_STRING, &logits_path, 0, "FILE",
 	    "write the logits after every token that runs, as a .npy file", OPT_WRITES },
 	{ 0 }
@@ -71,10 +77,11 @@ static const struct tool tool = {
 	.name = "kv-prefill",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W]\n"
 	    "[--allow-config KEY] [--allow-tensor NAME] [--device DEVICE] [--dtype TYPE]\n"
-	    "[--evict WORDS] [--ids] [--logits FILE] [--mass] [--no-template] [--once]\n"
-	    "[--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"
-	    "[--retrieval-head DIR] [--reuse SNAPSHOT | --store DIR [--store-size N]]\n"
-	    "[--score WORDS] [--select WORDS] [-p TEXT | prompt]",
+	    "[--evict WORDS] [--ids] [--keys TYPE] [--logits FILE] [--mass] [--no-template]\n"
+	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN]\n"
+	    "[--report FILE] [--retrieval-head DIR]\n"
+	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
+	    "[--select WORDS] [--values TYPE] [-p TEXT | prompt]",
 	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv "
 	    "examples/prompts/harbour.txt",
 	.opts = opts,
@@ -95,20 +102,24 @@ wants_mass(void)
 	return mass || (evict_cache_needs(&prefill.evict) & NEED_MASS);
 }
 
-/* Returns the type of keys and values: that of the snapshot to continue, of --dtype, or of the
- * weights. */
-static enum kv_dtype
-cache_dtype(const struct model *m, const struct kv_reader *from)
+/* stored <- how rows are stored: as those of the snapshot to continue; else by --dtype, or as the
+ * weights, and by --keys and --values. */
+static void
+set_stored(const struct model *m, const struct kv_reader *from)
 {
-	enum kv_dtype dtype = from ? kv_reader_head(from)->dtype : m->id.weights_dtype, asked;
+	const enum kv_dtype asked = dtype_name != NULL ? option_dtype(dtype_name) : 0;
 
-	if (dtype_name == NULL)
-		return dtype;
-	asked = option_dtype(dtype_name);
-	if (from != NULL && asked != dtype)
-		die(EXIT_USAGE, "--dtype %s: %s holds %s", dtype_name, kv_reader_name(from),
-		    kv_dtype_name(dtype));
-	return asked;
+	if (from != NULL) {
+		stored = *kv_reader_head(from);
+		if (asked != 0 && asked != stored.dtype)
+			die(EXIT_USAGE, "--dtype %s: %s holds %s", dtype_name,
+			    kv_reader_name(from), kv_dtype_name(stored.dtype));
+		opt_rows_same(&stored, kv_reader_name(from));
+		return;
+	}
+	stored = (struct kv_head){ .model = m->id,
+	    .dtype = asked != 0 ? asked : m->id.weights_dtype };
+	opt_rows_head(&stored);
 }
 
 /* Opens the text to continue: that of the snapshot, or an empty one with reused rows. window:
@@ -117,7 +128,7 @@ static void
 open_text(struct open_sequence *x, const struct session *e, struct kv_reader *from, uint32_t window,
     size_t room)
 {
-	const struct sequence_options want = { .dtype = cache_dtype(e->model, from),
+	const struct sequence_options want = { .stored = &stored,
 	    .spare = (uint32_t)room, .observe = window, .mass = wants_mass(), .head = e->head,
 	    .indexes = from != NULL ? KV_ALL_INDEXES : 0,
 	    .evict = evicts() ? &prefill.evict : NULL, .notice = { .call = warn_notice } };
@@ -149,9 +160,9 @@ rows_at_once(size_t n)
 /* Loads the weights if there is room for at least n tokens, in addition to the prompt's reused
  * rows. */
 static void
-load_model(struct session *e, const struct kv_reader *from, size_t n)
+load_model(struct session *e, size_t n)
 {
-	struct memory_demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
+	struct memory_demand d = { .tokens = n, .stored = &stored,
 	    .mass = wants_mass(), .at_once = rows_at_once(n) };
 
 	prefill_demand(&prefill, e->model, n, &d);
@@ -214,6 +225,7 @@ check_options(const char *path)
 {
 	if (chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
+	opt_rows();
 	opt_select(&prefill.select, select_words);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
 	opt_prefix(&prefill, path, resume, wants_mass());
@@ -299,6 +311,7 @@ save(const struct sequence *s, const struct observation *obs, size_t n,
 	if (prefix.rows > 0)
 		sign_count("reused", prefix.rows);
 	sign_count("tokens", n);
+	opt_rows_sign();
 	opt_prefill_sign(&prefill);
 	opt_select_sign(&prefill.select);
 	output_commit(w, from);
@@ -361,8 +374,9 @@ main(int argc, char **argv)
 	    &error);
 	choose_tile(&e);
 	window = prefill_window(&prefill);
-	prefix_find(&prefix, e.model, cache_dtype(e.model, from), &ids, window > 0 ? window : 1);
-	load_model(&e, from, ids.n - prefix.rows);
+	set_stored(e.model, from);
+	prefix_find(&prefix, e.model, &stored, &ids, window > 0 ? window : 1);
+	load_model(&e, ids.n - prefix.rows);
 	open_text(&x, &e, from, window, prefill_spare(&prefill, ids.n - prefix.rows));
 	prefill.reused = prefix.rows;
 	n = ids.n - prefix.rows;

@@ -93,6 +93,7 @@ quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 			output_copy(r, w);
 			continue;
 		}
+		rows.k_type = kv_head_row_type(head, KV_KEYS, sec.layer);
 		take_keys(&rows, d, &keys_there, r, sec.raw_size);
 		output_copy(r, w);
 		keys += sec.raw_size;
@@ -113,6 +114,7 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
 	struct kv_reader *r;
+	struct engine_error e;
 	struct kv_writer *w;
 	struct device d;
 
@@ -121,6 +123,7 @@ main(int argc, char **argv)
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
 	d = device_open();
+	must(device_takes_rows(&d, kv_reader_head(r), kv_reader_name(r), &e), &e);
 	w = output_create(kv_reader_head(r));
 	quantize(&d, r, w);
 	sign_count("group", group);

@@ -75,10 +75,11 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	const struct kv_head *head = kv_reader_head(r);
 	const struct method *method = scorer.method;
 	struct score_job l = { .in = { .layer = layer, .query_heads = head->model.query_heads,
-	    .width = head->model.head_width, .rows = kv_current_rows(r), .dtype = head->dtype,
+	    .width = head->model.head_width, .rows = kv_current_rows(r),
+	    .key_type = kv_head_row_type(head, KV_KEYS, layer),
 	    .window = q->n, .window_pos = q->pos, .next_position = head->next_position,
 	    .sees = kv_layer_window(&head->model, layer) },
-	    .softcap = (float)head->model.attention_softcap,
+	    .dtype = head->dtype, .softcap = (float)head->model.attention_softcap,
 	    .queries = q->q, .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
 	char label[KV_SCORE_LABEL];
 	uint64_t total = kv_rows_total(l.in.rows);
@@ -212,6 +213,7 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
 	const char *path = operand(argc, argv, first);
+	struct engine_error e;
 	struct kv_reader *r;
 	struct kv_writer *w;
 
@@ -224,8 +226,10 @@ main(int argc, char **argv)
 	r = input_open(path);
 	if (from_path != NULL)
 		score_file_open(&from, from_path, &kv_reader_head(r)->model);
-	else if (scorer.method->needs & NEED_WINDOW)
+	else if (scorer.method->needs & NEED_WINDOW) {
 		scorer.device = device_open();
+		must(device_takes_rows(&scorer.device, kv_reader_head(r), path, &e), &e);
+	}
 	w = output_create(kv_reader_head(r));
 	score_snapshot(r, w);
 	if (from_path != NULL)

@@ -77,7 +77,8 @@ static struct workspace *
 load_model(struct session *s, size_t longest)
 {
 	const uint32_t most = ops_tile(s->device.ops), tile = chunk < most ? chunk : most;
-	struct memory_demand d = { .tokens = longest, .dtype = rows_dtype(s->model),
+	const struct kv_head stored = { .model = s->model->id, .dtype = rows_dtype(s->model) };
+	struct memory_demand d = { .tokens = longest, .stored = &stored,
 	    .at_once = longest < tile ? (uint32_t)longest : tile };
 	struct workspace *ws;
 

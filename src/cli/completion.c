@@ -39,6 +39,9 @@ static const char template_names[] =
     ;
 #undef TEMPLATE
 
+static const char row_types[] = "q8_0 q4_0 q4_1 q5_0 int8 fp8 q8_0-hadamard q4_0-hadamard "
+    "q4_1-hadamard q5_0-hadamard int8-hadamard fp8-hadamard bf16 f16 f32";
+
 /* An entry for one program precedes the entry of the same option for all. */
 static const struct {
 	const char *option, *values, *program;
@@ -51,6 +54,7 @@ static const struct {
 	{ "dtype", "bf16 f16 f32", NULL },
 	{ "evict", "budget= rate= of= policy= alpha= normalize select= head-mask= sparsity= "
 	    "sink= recent= small= since= skip-layers=", NULL },
+	{ "keys", row_types, NULL },
 	{ "method", method_names, NULL },
 	{ "of", "rows tokens", NULL },
 	{ "offload", "memory= weights= head-weights= budget= batch=", NULL },
@@ -68,6 +72,7 @@ static const struct {
 	{ "score", score_words, NULL },
 	{ "small", "keep refuse", NULL },
 	{ "template", template_names, NULL },
+	{ "values", row_types, NULL },
 };
 
 /* Returns words; @dir, @file, @snapshot; or -. */

@@ -6,6 +6,7 @@
 #include "cli/terminal_escape.h"
 #include "cli/json.h"
 #include "cli/diff_print.h"
+#include "cli/opt_rows.h"
 #include "cli/tool.h"
 
 /* Returns the first layer with queries, or NULL. */
@@ -25,9 +26,11 @@ void
 print_compared(const struct layer_reader *a, const struct layer_reader *b,
     const struct tokens_compared *tokens)
 {
+	char words[ROWS_WORDS];
+
 	printf("a        %s, the reference: %" PRIu64 " tokens, next position %" PRIu32 ", %s\n",
 	    shown(kv_reader_name(a->r)), a->n_tokens, a->head->next_position,
-	    kv_dtype_name(a->head->dtype));
+	    rows_words(words, a->head));
 	printf("b        %s: ", shown(kv_reader_name(b->r)));
 	if (tokens->how == TOKENS_SAME)
 		printf("the same tokens");
@@ -38,7 +41,7 @@ print_compared(const struct layer_reader *a, const struct layer_reader *b,
 		printf("%" PRIu64 " tokens, which %s those of a", b->n_tokens,
 		    tokens->how == TOKENS_CONTINUED ? "continue" : "begin");
 	printf(", next position %" PRIu32 ", %s\n", b->head->next_position,
-	    kv_dtype_name(b->head->dtype));
+	    rows_words(words, b->head));
 }
 
 void
@@ -131,8 +134,7 @@ compared_json(const struct layer_reader *s, uint64_t rows)
 	put_count(o, "tokens", s->n_tokens);
 	put_count(o, "next_position", s->head->next_position);
 	put_count(o, "rows", rows);
-	put_count(o, "kv_bytes",
-	    rows * 2 * s->head->model.head_width * kv_dtype_size(s->head->dtype));
+	put_count(o, "kv_bytes", s->row_bytes);
 	return o;
 }
 

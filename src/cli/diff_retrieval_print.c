@@ -5,6 +5,7 @@
 #include "cli/terminal_escape.h"
 #include "cli/json.h"
 #include "cli/opt_retrieve.h"
+#include "cli/opt_rows.h"
 #include "cli/diff_retrieval_print.h"
 #include "cli/retrieval_report.h"
 #include "cli/tool.h"
@@ -37,9 +38,10 @@ static void
 print_head(const struct retrieval_trial *t)
 {
 	const struct retrieval_options *o = &t->options;
+	char words[ROWS_WORDS];
 
 	printf("snapshot  %s: %" PRIu64 " tokens, %s\n", shown(kv_reader_name(t->s.r)),
-	    t->s.n_tokens, kv_dtype_name(t->s.head->dtype));
+	    t->s.n_tokens, rows_words(words, t->s.head));
 	printf("retrieve  %s, %" PRIu32 " rows, %s; layers below %" PRIu32 " read all\n",
 	    retrieve_name(o->method), o->budget, opt_retrieve_reduce(o->reduce), o->dense);
 	printf("queries   %" PRIu32, t->queries[t->L - 1]);

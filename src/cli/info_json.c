@@ -194,6 +194,19 @@ head_keys_json(const struct kv_head_keys *k)
 	return o;
 }
 
+/* Returns the type of the rows of each layer. */
+static json_t *
+types_json(const struct kv_head *head, enum kv_kind kind)
+{
+	json_t *types = json_array();
+	uint32_t l;
+
+	for (l = 0; l < head->model.layers; l++)
+		json_array_append_new(types,
+		    json_string(kv_row_type_name(kv_head_row_type(head, kind, l))));
+	return types;
+}
+
 void
 print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 {
@@ -203,6 +216,10 @@ print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 	put_text(o, "snapshot", kv_reader_name(r));
 	put_value(o, "model", model_json(&head->model));
 	put_text(o, "dtype", kv_dtype_name(head->dtype));
+	if (kv_head_is_quantised(head)) {
+		put_value(o, "key_types", types_json(head, KV_KEYS));
+		put_value(o, "value_types", types_json(head, KV_VALS));
+	}
 	put_count(o, "tokens", info->tokens);
 	put_count(o, "next_position", head->next_position);
 	put_count(o, "rows", info->rows);

@@ -6,6 +6,7 @@
 #include "cli/terminal_escape.h"
 #include "cli/info_index.h"
 #include "cli/info.h"
+#include "cli/opt_rows.h"
 #include "cli/json.h"
 
 #define LINE "%-14s "
@@ -223,10 +224,13 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 {
 	const struct kv_head *head = kv_reader_head(r);
 	const struct kv_model *m = &head->model;
+	char words[ROWS_WORDS];
 
 	printf(LINE "%s\n", "snapshot", shown(kv_reader_name(r)));
 	print_model(m);
 	printf(LINE "%s\n", "dtype", kv_dtype_name(head->dtype));
+	if (kv_head_is_quantised(head))
+		printf(LINE "%s\n", "row types", rows_words(words, head));
 	printf(LINE "%" PRIu64 "\n", "tokens", info->tokens);
 	printf(LINE "%u\n", "next position", head->next_position);
 	printf(LINE "%" PRIu64 ", %.1f %% of tokens x layers x KV heads\n", "rows", info->rows,

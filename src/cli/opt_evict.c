@@ -80,36 +80,10 @@ second_of(const char *option, const char *name, const char *first, const char *s
 	return is_second;
 }
 
-static uint32_t
-layer_number(const char *p, char **end)
-{
-	unsigned long number = strtoul(p, end, 10);
-
-	if (*p < '0' || *p > '9' || number >= EVICTOR_LAYERS)
-		die(EXIT_USAGE, "--skip-layers: '%s' is not a list of layers such as 0,1,30-31",
-		    skip_text);
-	return (uint32_t)number;
-}
-
-/* Parses the list of layers, and of ranges of layers, that keep all rows. */
 static void
-skip_layers(struct evictor *v)
+skip(void *evictor, uint32_t first, uint32_t last)
 {
-	const char *p = skip_text;
-	uint32_t first, last;
-	char *end;
-
-	for (;; p = end + 1) {
-		first = last = layer_number(p, &end);
-		if (*end == '-')
-			last = layer_number(end + 1, &end);
-		if (first > last || (*end != ',' && *end != '\0'))
-			die(EXIT_USAGE, "--skip-layers: '%s' is not a list of layers such as "
-			    "0,1,30-31", skip_text);
-		evictor_skip(v, first, last);
-		if (*end == '\0')
-			return;
-	}
+	evictor_skip(evictor, first, last);
 }
 
 /* hex[33] <- the hash of a file's text, which represents the file in the provenance. */
@@ -210,7 +184,7 @@ opt_evict(struct evictor *v, int looks)
 	v->of_tokens = of_tokens;
 	v->mask_alone = alone;
 	if (skip_text != NULL)
-		skip_layers(v);
+		option_layers("skip-layers", skip_text, EVICTOR_LAYERS - 1, skip, v);
 	if (heads_path != NULL)
 		read_mask(v);
 }

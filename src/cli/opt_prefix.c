@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/opt_prefix.h"
+#include "cli/opt_rows.h"
 #include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
@@ -46,14 +47,18 @@ prefix_open(struct prefix *x)
 }
 
 static void
-find_in_snapshot(struct prefix *x, const struct model *m, enum kv_dtype dtype, uint32_t most)
+find_in_snapshot(struct prefix *x, const struct model *m, const struct kv_head *stored,
+    uint32_t most)
 {
+	const struct kv_head *there = kv_reader_head(x->from);
+	char words[2][ROWS_WORDS];
 	struct engine_error e;
 
-	if (kv_reader_head(x->from)->dtype != dtype)
+	if (there->dtype != stored->dtype || !kv_head_same_rows(there, stored))
 		die(EXIT_USAGE, "--reuse: %s holds %s, and this prompt would be stored as %s: see "
-		    "--dtype", kv_reader_name(x->from),
-		    kv_dtype_name(kv_reader_head(x->from)->dtype), kv_dtype_name(dtype));
+		    "%s", kv_reader_name(x->from), rows_words(words[0], there),
+		    rows_words(words[1], stored), there->dtype != stored->dtype ? "--dtype" :
+		    "--keys and --values");
 	must(reuse_find(&x->part, m, x->from, most, &e), &e);
 	if ((x->rows = x->part.rows) == 0)
 		warning("--reuse: %s shares no beginning with this prompt: all of it is run",
@@ -61,30 +66,30 @@ find_in_snapshot(struct prefix *x, const struct model *m, enum kv_dtype dtype, u
 }
 
 static void
-find_in_store(struct prefix *x, const struct model *m, enum kv_dtype dtype, const struct ids *ids,
-    uint32_t most)
+find_in_store(struct prefix *x, const struct model *m, const struct kv_head *stored,
+    const struct ids *ids, uint32_t most)
 {
 	struct engine_error e;
 
 	x->store = (struct prefix_store){ .dir = prefix_options.store,
 	    .most = prefix_options.store_size, .flags = settings.write_flags,
 	    .products = settings.products, .notice = { trouble_notice, NULL } };
-	must(prefix_store_open(&x->store, m, dtype, ids->ids, ids->n, &e), &e);
+	must(prefix_store_open(&x->store, m, stored, ids->ids, ids->n, &e), &e);
 	x->rows = prefix_store_rows(&x->store, most);
 }
 
 void
-prefix_find(struct prefix *x, const struct model *m, enum kv_dtype dtype, const struct ids *ids,
-    uint32_t least)
+prefix_find(struct prefix *x, const struct model *m, const struct kv_head *stored,
+    const struct ids *ids, uint32_t least)
 {
 	const size_t rest = least < ids->n ? ids->n - least : 0;
 	const uint32_t most = rest < UINT32_MAX ? (uint32_t)rest : UINT32_MAX;
 
 	x->part = (struct reuse){ .ids = ids->ids, .n = ids->n };
 	if (x->from != NULL)
-		find_in_snapshot(x, m, dtype, most);
+		find_in_snapshot(x, m, stored, most);
 	else if (prefix_options.store != NULL)
-		find_in_store(x, m, dtype, ids, most);
+		find_in_store(x, m, stored, ids, most);
 }
 
 void

@@ -32,9 +32,9 @@ void opt_prefix(const struct prefill *, const char *prompt, const char *resume, 
 /* Opens the snapshot. Dies. */
 void prefix_open(struct prefix *);
 /* Finds the reusable rows for the prompt (which must stay valid), whose last `least` tokens
- * must run, for a cache of this type. Reads no rows. */
-void prefix_find(struct prefix *, const struct model *, enum kv_dtype dtype, const struct ids *,
-    uint32_t least);
+ * must run, for a cache whose rows have these types. Reads no rows. */
+void prefix_find(struct prefix *, const struct model *, const struct kv_head *stored,
+    const struct ids *, uint32_t least);
 /* Loads the rows into an empty cache. tile: as the prompt would be run. Dies. */
 void prefix_load(struct prefix *, const struct session *, struct cache *c, uint32_t tile);
 /* Adds the missing rows to the store, after the prompt has run and its snapshot is written.

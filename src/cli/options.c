@@ -161,6 +161,38 @@ option_share(const char *where, const char *text)
 	return v;
 }
 
+static uint32_t
+layer_number(const char *option, const char *text, const char *p, char **end, uint32_t most)
+{
+	const unsigned long number = strtoul(p, end, 10);
+
+	if (*p < '0' || *p > '9' || number > most)
+		die(EXIT_USAGE, "--%s: '%s' is not a list of layers such as 0,1,30-31", option,
+		    text);
+	return (uint32_t)number;
+}
+
+void
+option_layers(const char *option, const char *text, uint32_t most,
+    void (*layers)(void *with, uint32_t first, uint32_t last), void *with)
+{
+	const char *p = text;
+	uint32_t first, last;
+	char *end;
+
+	for (;; p = end + 1) {
+		first = last = layer_number(option, text, p, &end, most);
+		if (*end == '-')
+			last = layer_number(option, text, end + 1, &end, most);
+		if (first > last || (*end != ',' && *end != '\0'))
+			die(EXIT_USAGE, "--%s: '%s' is not a list of layers such as 0,1,30-31",
+			    option, text);
+		layers(with, first, last);
+		if (*end == '\0')
+			return;
+	}
+}
+
 enum kv_dtype
 option_dtype(const char *text)
 {

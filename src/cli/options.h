@@ -59,6 +59,10 @@ char *option_reworded(const char *option, const char *text, const char *name, co
 
 /* Returns the value of an OPT_SHARE; dies and names the option as `where` does, "--rate". */
 double option_share(const char *where, const char *text);
+/* Calls layers(with, first, last) for each layer, or range of layers, of a list such as
+ * "0,1,30-31"; dies if it is none. most: of a number */
+void option_layers(const char *option, const char *text, uint32_t most,
+    void (*layers)(void *with, uint32_t first, uint32_t last), void *with);
 /* Returns the type that the value of --dtype names; dies if it names none. */
 enum kv_dtype option_dtype(const char *text);
 

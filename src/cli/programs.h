@@ -14,6 +14,9 @@ GROUP("Score rows and drop them")
 PROGRAM("kv-score", "score the rows of a snapshot: write it again with a score for each row")
 PROGRAM("kv-evict", "drop the rows of a snapshot that matter least")
 
+GROUP("Quantise rows: fewer bits for each")
+PROGRAM("kv-quantize", "quantise keys and values: 8 or 4 bits for each number, or back")
+
 GROUP("Retrieval: keep all rows, read few")
 PROGRAM("kv-quantize1b", "keys in one bit: an index that finds the rows which matter to a query")
 PROGRAM("kv-index", "build a retrieval index: page bounds, key clusters or low-rank keys")
