@@ -319,8 +319,9 @@ cap_scores(const struct index_call *c, size_t g, size_t first, size_t last)
 static void
 score_quantised(const struct index_call *c, size_t g, size_t first, size_t last, int thread)
 {
-	struct attend_job j = { .k = key_at(c, g, 0), .E = c->E, .M = c->R, .first = first,
-		.k_type = kv_row_type_base(rows_k_type(c->rows)), .last = last,
+	/* only from row `first` on: in a layer that is offloaded there may be none before */
+	struct attend_job j = { .k = key_at(c, g, first), .E = c->E, .M = c->R,
+		.k_type = kv_row_type_base(rows_k_type(c->rows)), .last = last - first,
 		.k_bytes = rows_k_bytes(c->rows), .q = c->transformed + g * c->R * c->E };
 
 	j.kt = c->w + (size_t)thread * c->floats + SCRATCH(c->E);
