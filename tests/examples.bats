@@ -80,7 +80,7 @@ graded_methods() {
 		read -r method kept footprint memory peak read answer <<<"$output"
 		assert_equal "$method" "$name"
 		case $name in
-		full | pyramidinfer) limit=100 ;;       # whose rate is no share of the rows
+		full | pyramidinfer | q4 | q8) limit=100 ;;       # whose rate is no share of the rows
 		clusterkv | fier | quest | quest-eval | shadowkv | specontext) limit=100 ;;
 		*) limit=21 ;;
 		esac
@@ -105,11 +105,29 @@ graded_methods() {
 			awk -v read="$read" 'BEGIN { exit !(read < 80) }' || fail "$name reads $read %"
 			assert_equal "$answer" "$expected"
 			;;
-		full | adakv | chunked-patched | fastkv | fastkv-fused | keydiff | laq | lookaheadkv | oracle | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
+		full | q4 | q8 | adakv | chunked-patched | fastkv | fastkv-fused | keydiff | laq | lookaheadkv | oracle | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
 			assert_equal "$answer" "$expected"
 			;;
 		esac
 	done
+}
+
+@test "every method takes types of rows, and counts the bytes that it reads of them" {
+	local name words read plain
+	for name in snapkv fier quest adakv snapkv-fused h2o-decode; do
+		in_sample 2 || continue
+		read -r _ _ _ _ _ plain _ < <(sh "$ROOT/examples/methods/$name.sh" -r 0.2)
+		for words in "q8_0 q8_0" "q4_0-hadamard q4_0" "bf16 int8"; do
+			# shellcheck disable=SC2086 # words
+			set -- $words
+			run -0 --separate-stderr sh "$ROOT/examples/methods/$name.sh" -r 0.2 -s keys="$1" -s values="$2"
+			read -r _ _ _ _ _ read _ <<<"$output"
+			less "$read" "$plain" || fail "$name $words: $output, $plain without"
+			assert_regex "$output" 'L047$'
+		done
+	done
+	run -2 sh "$ROOT/examples/methods/snapkv.sh" -s 'keys=q8_0;x'
+	assert_output 'snapkv.sh: -s keys: not a word of letters and digits'
 }
 
 @test "a script of examples/methods fails when a program of its pipeline fails, and on options it does not know" {

@@ -230,7 +230,8 @@ look_for_torch() {
 stub_programs() {
 	local program
 	mkdir bin
-	for program in prefill score evict index quantize1b observe decode info footprint; do
+	for program in prefill score evict index quantize quantize1b observe decode info \
+	    footprint; do
 		printf '#!/bin/sh\necho "kv-%s $*" >>"%s"\n' "$program" "$PWD/calls" \
 			>"bin/kv-$program"
 	done

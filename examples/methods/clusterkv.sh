@@ -5,5 +5,5 @@
 
 cluster=80
 settings cluster
-shared prefill | kv-index --clusters --cluster-count $(($(tokens) / cluster)) -o "$out"
+shared prefill | quantised | kv-index --clusters --cluster-count $(($(tokens) / cluster)) -o "$out"
 retrieve cluster

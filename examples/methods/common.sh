@@ -33,6 +33,10 @@
 #     method, rows kept, KV footprint, memory, peak,
 #     bytes of the cache read at each step (each in %), answer
 #
+# Every method has the settings `keys` and `values`: types of kv-quantize, q8_0 or q4_0-hadamard for
+# instance, in which the answer begins with these rows (none: as they are). Bytes that are read are
+# in % of the full cache's as it is.
+#
 # Settings are what depends on the model or on the length of the text. A script assigns the values
 # of the paper, or of the authors' programs where the paper has none, and calls `settings` with
 # their names; what is left empty it derives, by a rule in its head. FastKV's layer is half of the
@@ -71,6 +75,8 @@ save=
 stats=
 answer=32
 stop=
+keys=
+values=
 
 die() {
 	printf '%s\n' "$method.sh: $*" >&2
@@ -98,7 +104,7 @@ kind_of() {
 		kind='a whole number above 0'
 		;;
 	tsp_rate) kind='a share above 0, up to 1' ;;
-	policy | pool) kind='a word of letters and digits' ;;
+	keys | policy | pool | values) kind='a word of letters and digits' ;;
 	adapter | draft_model | heads | retriever) kind='a name of one line' ;;
 	instruction | stop) kind='a text' ;;
 	*) return 1 ;;
@@ -271,7 +277,7 @@ read_conf() {
 # settings NAME ...: the variables NAME, which have their defaults,
 # become what the model's file and the command line say
 settings() {
-	names="answer stop $*"
+	names="answer stop keys values $*"
 	for name in $names; do
 		eval "default_$name=\$$name"
 	done
@@ -477,6 +483,16 @@ stream_heads() {
 		kv-evict --head-mask "$heads" --sink "$1" $(mask_options "$1" "$2") -o "$out"
 }
 
+# quantised: a snapshot on standard input, in the types that the settings name. Indexes are made
+# after it.
+quantised() {
+	if [ -n "$keys$values" ]; then
+		kv-quantize ${keys:+--keys "$keys"} ${values:+--values "$values"}
+	else
+		cat
+	fi
+}
+
 # ---- the answer ----
 
 # percent KEY: a share in a JSON object on standard input
@@ -499,6 +515,10 @@ one_line() {
 # Footprint, memory and peak are those of the whole run, the answer included, and what was run to
 # score rows and not stored. Rows that are kept are read, unless the method says otherwise.
 report() {
+	if [ -n "$keys$values" ]; then
+		quantised <"$out" >"$work/quantised.kv"
+		mv "$work/quantised.kv" "$out"
+	fi
 	if [ -n "$save" ]; then
 		for word; do
 			printf '%s\n' "$word"
@@ -510,10 +530,14 @@ report() {
 	[ -z "$stats" ] || set -- --stats "$stats" "$@"
 	said=$(kv-decode -q -m "$model" -n "$answer" "$@" -o "$work/after.kv" "$out")
 	kv-footprint --json "$work/after.kv" >"$work/footprint"
-	kept=$(kv-info --json "$out" | percent share_kept)
-	read=$kept terminal=''
+	kv-info --json "$out" >"$work/info"
+	kept=$(percent share_kept <"$work/info")
+	read=$(percent share_bytes <"$work/info") terminal=''
 	[ ! -t 1 ] || terminal=1
-	[ ! -e "$stats" ] || read=$(percent share <"$stats")
+	# a share of the bytes of all rows of $out
+	[ ! -e "$stats" ] || read=$(awk -v all="$read" -v kept="$kept" \
+		-v share="$(percent share <"$stats")" \
+		'BEGIN { printf("%.2f", kept ? share * all / kept : 0) }')
 	printf '%-20s %6s %6s %6s %6s %6s  %s\n' "$method" "$kept" \
 		"$(percent footprint <"$work/footprint")" "$(percent memory <"$work/footprint")" \
 		"$(percent peak <"$work/footprint")" "$read" \

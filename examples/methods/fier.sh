@@ -5,5 +5,5 @@
 
 group=32
 settings group
-shared prefill | kv-quantize1b --group "$group" -o "$out"
+shared prefill | quantised | kv-quantize1b --group "$group" -o "$out"
 retrieve fier

@@ -6,5 +6,5 @@
 
 page=16
 settings page
-shared prefill | kv-index --pages --page "$page" -o "$out"
+shared prefill | quantised | kv-index --pages --page "$page" -o "$out"
 retrieve quest-eval

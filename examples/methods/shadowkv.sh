@@ -18,5 +18,5 @@ outliers=${outliers:-$(least 48 $(($(tokens) / 160)))}
 	kv_heads=$(config num_key_value_heads "$query_heads")
 	rank=$(least 160 $((kv_heads * width / 2)))
 }
-shared prefill | kv-index --low-rank --rank "$rank" --outliers "$outliers" -o "$out"
+shared prefill | quantised | kv-index --low-rank --rank "$rank" --outliers "$outliers" -o "$out"
 retrieve shadow

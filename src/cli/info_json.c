@@ -224,6 +224,7 @@ print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 	put_count(o, "next_position", head->next_position);
 	put_count(o, "rows", info->rows);
 	put_real(o, "share_kept", snapshot_share_kept(info, &head->model));
+	put_real(o, "share_bytes", snapshot_share_bytes(info, head));
 	put_value(o, "layers", layers_json(info->layer, info->index, head->model.layers));
 	put_count(o, "kv_bytes", info->tensor_bytes);
 	put_count(o, "kv_stored_bytes", info->tensor_stored);

@@ -200,3 +200,12 @@ snapshot_share_kept(const struct snapshot_info *info, const struct kv_model *m)
 {
 	return (double)info->rows / ((double)info->tokens * m->layers * m->kv_heads);
 }
+
+double
+snapshot_share_bytes(const struct snapshot_info *info, const struct kv_head *head)
+{
+	const struct kv_model *m = &head->model;
+
+	return (double)info->tensor_bytes / ((double)info->tokens * m->layers * m->kv_heads *
+	    2 * m->head_width * (double)kv_dtype_size(head->dtype));
+}

@@ -51,5 +51,8 @@ void snapshot_info_free(struct snapshot_info *);
 
 /* Returns the number of rows as a share of those of the whole text. */
 double snapshot_share_kept(const struct snapshot_info *, const struct kv_model *);
+/* Returns the bytes of keys and values, not compressed, as a share of those that all rows of the
+ * whole text have as elements of dtype. */
+double snapshot_share_bytes(const struct snapshot_info *, const struct kv_head *);
 
 #endif
