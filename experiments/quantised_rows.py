@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""What quantised rows cost: the loss of a model that reads them, by teacher forcing.
+
+    experiments/quantised_rows.py -m MODEL --text FILE [-n 8] [--tokens 2048] --table quantised.md
+
+The text is cut into n passages of equal length. The first half of a passage runs with full rows and
+is quantised (kv-quantize); the second half runs after it, and its rows are stored in the same types.
+Over the tokens of the second half, beside full rows: the difference of the mean negative
+log-likelihood (NLL, nats for each token), the divergence KL(full || quantised) of the distributions
+(nats), and the share of tokens where both have the same likeliest token. Intervals are the
+percentile bootstrap over passages (intervals.py).
+
+Without --rows all types are measured: keys and values, one of them, with and without the Hadamard
+transform, and with the first and the last layer in full. --rows 'NAME=OPTIONS' adds one, with
+options of kv-quantize. The programs are found by PATH.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+
+from measure_table import cell, check_table, md_table, summaries, write_tables
+from task_records import TaskError, run
+
+TYPES = ("q8_0", "int8", "fp8", "q5_0", "q4_1", "q4_0")
+MEASURES = (("loss", "NLL more", False), ("divergence", "KL", False),
+            ("same", "same token, %", True), ("bytes", "bytes, %", True))
+AT_ONCE = 64            # tokens whose distributions are in memory
+
+
+def default_rows(layers):
+    """name: options of kv-quantize"""
+    rows = {}
+    for kind in TYPES:
+        rows[kind] = f"--keys {kind} --values {kind}"
+        rows[f"{kind}, keys only"] = f"--keys {kind}"
+        rows[f"{kind}, values only"] = f"--values {kind}"
+        rows[f"{kind}, rotated"] = f"--keys {kind} --values {kind} --rotate"
+    both = "--keys q4_0 --values q4_0"
+    ends = f"--skip-layers 0,{layers - 1}"
+    rows["q4_0, ends in full"] = f"{both} {ends}"
+    rows["q4_0, rotated, ends in full"] = f"{both} --rotate {ends}"
+    rows["q8_0 keys, q4_0 values"] = "--keys q8_0 --values q4_0"
+    rows["q8_0 keys, q4_0 values, rotated"] = "--keys q8_0 --values q4_0 --rotate"
+    return rows
+
+
+def program(*words):
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise TaskError(f"{words[0]} ended with status {done.returncode}")
+    return done.stdout.decode()
+
+
+def ids_of(model, path):
+    return program("kv-tokenize", "-m", model, "--no-template", path).split()
+
+
+def write_ids(path, ids):
+    with open(path, "w", encoding="ascii") as file:
+        file.write("\n".join(ids) + "\n")
+
+
+def kv_bytes(path):
+    return json.loads(program("kv-info", "--json", path))["kv_bytes"]
+
+
+class Passage:
+    """Full rows of the first half, and the distributions of the second half after them."""
+
+    def __init__(self, folder, model, ids):
+        self.folder, self.model = folder, model
+        self.half = len(ids) // 2
+        self.next = [int(token) for token in ids[self.half:]]
+        write_ids(self.path("first.ids"), ids[:self.half])
+        write_ids(self.path("second.ids"), ids[self.half:])
+        program("kv-prefill", "-q", "-m", model, "--ids", "--no-template", "-o",
+                self.path("full.kv"), self.path("first.ids"))
+        self.bytes = kv_bytes(self.path("full.kv"))
+        self.forced("full.kv", "full.npy")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def forced(self, snapshot, logits):
+        program("kv-prefill", "-q", "-m", self.model, "--ids", "-r", self.path(snapshot),
+                "--logits", self.path(logits), "-o", self.path("second.kv"),
+                self.path("second.ids"))
+
+    def measure(self, options):
+        program("kv-quantize", "-q", *shlex.split(options), "-o", self.path("small.kv"),
+                self.path("full.kv"))
+        self.forced("small.kv", "small.npy")
+        return {**compare(self.path("full.npy"), self.path("small.npy"), self.next),
+                "bytes": kv_bytes(self.path("small.kv")) / self.bytes}
+
+
+def log_softmax(x):
+    import numpy
+    x = x.astype(numpy.float64)
+    x -= x.max(axis=1, keepdims=True)
+    return x - numpy.log(numpy.exp(x).sum(axis=1, keepdims=True))
+
+
+def compare(full, small, tokens):
+    """Row i of a file has the logits after token i: they judge token i + 1."""
+    import numpy
+    full, small = (numpy.load(path, mmap_mode="r") for path in (full, small))
+    loss = divergence = same = 0.0
+    n = len(tokens) - 1
+    for first in range(0, n, AT_ONCE):
+        last = min(first + AT_ONCE, n)
+        a, b = log_softmax(full[first:last]), log_softmax(small[first:last])
+        said = numpy.array(tokens[first + 1:last + 1])
+        rows = numpy.arange(last - first)
+        loss += (a[rows, said] - b[rows, said]).sum()
+        divergence += (numpy.exp(a) * (a - b)).sum()
+        same += (a.argmax(axis=1) == b.argmax(axis=1)).sum()
+    return {"loss": loss / n, "divergence": divergence / n, "same": same / n}
+
+
+def passages(ids, options):
+    count, length = options.n, options.tokens
+    if len(ids) < count * length:
+        raise TaskError(f"--text: {len(ids)} tokens are not {count} passages of {length}")
+    step = len(ids) // count
+    return [ids[i * step:i * step + length] for i in range(count)]
+
+
+def chosen_rows(options):
+    with open(os.path.join(options.model, "config.json"), encoding="utf-8") as file:
+        layers = json.load(file)["num_hidden_layers"]
+    if not options.rows:
+        return default_rows(layers)
+    chosen = {}
+    for text in options.rows:
+        name, equals, words = text.partition("=")
+        if not equals or not words.strip():
+            raise TaskError(f"--rows {text}: not NAME=OPTIONS")
+        chosen[name] = words
+    return chosen
+
+
+def small_cell(summary):
+    """As cell(), with digits for differences that are small"""
+    mean, low, high = (f"{summary[name]:.4f}" for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]" if summary["n"] > 1 else mean
+
+
+def md_lines(found):
+    yield from md_table(["rows", *(head for _, head, _ in MEASURES)],
+                        [[name, *(cell(one[what], True) if percent else small_cell(one[what])
+                                  for what, _, percent in MEASURES)]
+                         for (name,), one in found.items()])
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("-m", "--model", required=True, help="model folder")
+    parser.add_argument("--text", required=True, help="a text that is long enough")
+    parser.add_argument("-n", type=int, default=8, help="passages (8)")
+    parser.add_argument("--tokens", type=int, default=2048, help="of a passage (2048)")
+    parser.add_argument("--rows", action="append", default=[], metavar="NAME=OPTIONS",
+                        help="options of kv-quantize, repeatable")
+    parser.add_argument("--table", action="append", default=[], metavar="FILE",
+                        help="NAME.md or NAME.tsv, repeatable")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    for path in options.table:
+        check_table(path)
+    if options.n < 1 or options.tokens < 4:
+        raise TaskError("-n is at least 1, --tokens at least 4")
+    rows, chosen = [], chosen_rows(options)
+    for number, ids in enumerate(passages(ids_of(options.model, options.text), options)):
+        with tempfile.TemporaryDirectory(prefix="quantised.") as folder:
+            passage = Passage(folder, options.model, ids)
+            for name, words in chosen.items():
+                rows.append({"rows": name, "question": number,
+                             "measures": passage.measure(words)})
+        print(f"passage {number + 1} of {options.n}", file=sys.stderr)
+    found = summaries(rows, ("rows",))
+    write_tables(options.table, lambda: md_lines(found), found, ("rows",))
+    for line in md_lines(found):
+        print(line)
+
+
+if __name__ == "__main__":
+    run(main)
