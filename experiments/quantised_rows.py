@@ -3,12 +3,12 @@
 
     experiments/quantised_rows.py -m MODEL --text FILE [-n 8] [--tokens 2048] --table quantised.md
 
-The text is cut into n passages of equal length. The first half of a passage runs with full rows and
-is quantised (kv-quantize); the second half runs after it, and its rows are stored in the same types.
-Over the tokens of the second half, beside full rows: the difference of the mean negative
-log-likelihood (NLL, nats for each token), the divergence KL(full || quantised) of the distributions
-(nats), and the share of tokens where both have the same likeliest token. Intervals are the
-percentile bootstrap over passages (intervals.py).
+The text is cut into n passages of equal length. The first half of a passage runs with full rows
+and is quantised (kv-quantize); the second half runs after it, and its rows are stored in the same
+types. Over the tokens of the second half, beside full rows: the difference of the mean negative
+log-likelihood (NLL, nats for each token), the divergence KL(full || quantised) of the
+distributions (nats), and the share of tokens where both have the same likeliest token. Intervals
+are the percentile bootstrap over passages (intervals.py).
 
 Without --rows all types are measured: keys and values, one of them, with and without the Hadamard
 transform, and with the first and the last layer in full. --rows 'NAME=OPTIONS' adds one, with
