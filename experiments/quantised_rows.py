@@ -82,6 +82,7 @@ class Passage:
                 self.path("full.kv"), self.path("first.ids"))
         self.bytes = kv_bytes(self.path("full.kv"))
         self.forced("full.kv", "full.npy")
+        self.full = Full(self.path("full.npy"), self.next)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -95,32 +96,54 @@ class Passage:
         program("kv-quantize", "-q", *shlex.split(options), "-o", self.path("small.kv"),
                 self.path("full.kv"))
         self.forced("small.kv", "small.npy")
-        return {**compare(self.path("full.npy"), self.path("small.npy"), self.next),
+        return {**self.full.compare(self.path("small.npy")),
                 "bytes": kv_bytes(self.path("small.kv")) / self.bytes}
 
 
-def log_softmax(x):
-    import numpy
-    x = x.astype(numpy.float64)
-    x -= x.max(axis=1, keepdims=True)
-    return x - numpy.log(numpy.exp(x).sum(axis=1, keepdims=True))
+class Full:
+    """What full rows say: of the logits after each of the tokens but the last, which judge the next
+    token. With p = softmax(x) and log q = y - lse(y), KL(p || q) = sum p log p - p.y + lse(y)."""
+
+    def __init__(self, path, tokens):
+        import numpy
+        self.said = numpy.array(tokens[1:])
+        self.logits = numpy.load(path, mmap_mode="r")
+        self.p = numpy.empty((len(self.said), self.logits.shape[1]), numpy.float32)
+        self.likeliest = numpy.empty(len(self.said), numpy.int64)
+        self.loss = numpy.empty(len(self.said))
+        self.negative_entropy = numpy.empty(len(self.said))
+        for rows in self.pieces():
+            x = self.logits[rows].astype(numpy.float64)
+            x -= log_sum_exp(x)[:, None]
+            p = numpy.exp(x)
+            self.p[rows], self.likeliest[rows] = p, x.argmax(axis=1)
+            self.loss[rows] = -numpy.take_along_axis(x, self.said[rows, None], 1)[:, 0]
+            self.negative_entropy[rows] = (p * x).sum(axis=1)
+
+    def pieces(self):
+        return [slice(i, min(i + AT_ONCE, len(self.said)))
+                for i in range(0, len(self.said), AT_ONCE)]
+
+    def compare(self, path):
+        import numpy
+        logits = numpy.load(path, mmap_mode="r")
+        loss = divergence = same = 0.0
+        for rows in self.pieces():
+            y = logits[rows].astype(numpy.float64)
+            lse = log_sum_exp(y)
+            said = numpy.take_along_axis(y, self.said[rows, None], 1)[:, 0]
+            loss += (lse - said - self.loss[rows]).sum()
+            divergence += (self.negative_entropy[rows] - (self.p[rows] * y).sum(axis=1) +
+                           lse * self.p[rows].sum(axis=1, dtype=numpy.float64)).sum()
+            same += (y.argmax(axis=1) == self.likeliest[rows]).sum()
+        n = len(self.said)
+        return {"loss": loss / n, "divergence": max(0.0, divergence / n), "same": same / n}
 
 
-def compare(full, small, tokens):
-    """Row i of a file has the logits after token i: they judge token i + 1."""
+def log_sum_exp(x):
     import numpy
-    full, small = (numpy.load(path, mmap_mode="r") for path in (full, small))
-    loss = divergence = same = 0.0
-    n = len(tokens) - 1
-    for first in range(0, n, AT_ONCE):
-        last = min(first + AT_ONCE, n)
-        a, b = log_softmax(full[first:last]), log_softmax(small[first:last])
-        said = numpy.array(tokens[first + 1:last + 1])
-        rows = numpy.arange(last - first)
-        loss += (a[rows, said] - b[rows, said]).sum()
-        divergence += (numpy.exp(a) * (a - b)).sum()
-        same += (a.argmax(axis=1) == b.argmax(axis=1)).sum()
-    return {"loss": loss / n, "divergence": divergence / n, "same": same / n}
+    most = x.max(axis=1)
+    return most + numpy.log(numpy.exp(x - most[:, None]).sum(axis=1))
 
 
 def passages(ids, options):
