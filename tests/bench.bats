@@ -9,9 +9,9 @@ bench=$BATS_TEST_DIRNAME/bench
 @test "a peer that is not there is a row that says so, and no failure" {
 	cd "$BATS_TEST_TMPDIR"
 	run -0 "$PYTHON" "$bench/peers_table.py" "$O" here --llama none/python --models some/model \
-		--parts prompt step start batch
+		--parts prompt step row-types start batch
 	assert_line 'llama.cpp: not there: no none/python'
-	for part in prompt step start batch; do
+	for part in prompt step row-types start batch; do
 		assert_line "| $part | model | | llama.cpp | not there: no none/python | |"
 	done
 	assert_line '| step | model | | transformers | not there: no Python named | |'

@@ -34,7 +34,7 @@ bench: all $(bench_cpu) $(bench_whole) $(O)/tests/bin/mksnapshot \
 
 PEERS = $(O)/peers
 MODELS = $(O)/smollm2 $(BENCH_DIR)/llama-3.2-1b
-PARTS = prompt step start batch score retrieval
+PARTS = prompt step row-types start batch score retrieval
 TOKENS = 512 2048 4096
 ROWS = 512 2048 8192
 ROUNDS = 5

@@ -31,7 +31,7 @@ fail(const char *what)
 static struct cache *
 fill(const struct model *m, uint32_t rows, uint32_t steps)
 {
-	struct cache *c = bench_fill(m, rows, steps);
+	struct cache *c = bench_fill(m, rows, steps, 0);
 
 	if (c == NULL)
 		fail("no memory");

@@ -1,9 +1,9 @@
 /* bench_tokens.c - seconds that a model takes for a prompt, and for a token behind it
  *
- * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled]]]. Prints two numbers, of processor
+ * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled [TYPE]]]]. Prints two numbers, of processor
  * time, so that they say something on a busy machine, too: the prompt, and the median of the steps.
  * Loading does not count; a short prompt runs before. With "filled" there is no prompt, and the
- * steps stand behind TOKENS rows of random numbers. peer.py puts them beside those of another
+ * steps stand behind TOKENS rows of random numbers, of this type (rowtype.h). peer.py puts them beside those of another
  * program. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ run(const struct model *m, struct cache *c, struct workspace *ws, size_t n)
 }
 
 static void
-measure(const struct model *m, size_t tokens, size_t steps, int filled)
+measure(const struct model *m, size_t tokens, size_t steps, int filled, enum kv_row_type type)
 {
 	struct workspace *ws = workspace_new(m, ops_tile(m->ops)), *one = workspace_new(m, 1);
 	struct cache *c = cache_new(m, m->id.weights_dtype);
@@ -55,7 +55,7 @@ measure(const struct model *m, size_t tokens, size_t steps, int filled)
 		fail("no memory");
 	run(m, c, ws, WARM_UP);
 	cache_free(c);
-	c = filled ? bench_fill(m, (uint32_t)tokens, (uint32_t)steps) :
+	c = filled ? bench_fill(m, (uint32_t)tokens, (uint32_t)steps, type) :
 	    cache_new(m, m->id.weights_dtype);
 	if (c == NULL)
 		fail("no memory");
@@ -74,12 +74,15 @@ int
 main(int argc, char **argv)
 {
 	const int bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
+	const enum kv_row_type type = argc > 7 ? kv_row_type_named(argv[7]) : 0;
 	struct model *m;
 	struct dev *dev;
 	char err[512];
 
 	if (argc < 4 || atoi(argv[2]) < 1 || atoi(argv[3]) < 1)
-		fail("usage: bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled]]]");
+		fail("usage: bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled [TYPE]]]]");
+	if (argc > 7 && type == 0)
+		fail("no such type of rows");
 	bench_cpu_time = 1;
 	if ((dev = cpu_ops.open(0, argc > 5 ? atoi(argv[5]) : 1, err, sizeof err)) == NULL ||
 	    model_load(argv[1], &cpu_ops, dev, &m, err, sizeof err) != 0)
@@ -87,7 +90,7 @@ main(int argc, char **argv)
 	if (bf16 && !(m->products_in_bf16 = cpu_ops.products_in_bf16(dev, 1)))
 		fail("this processor has no AVX512-BF16");
 	measure(m, (size_t)atoi(argv[2]), (size_t)atoi(argv[3]),
-	    argc > 6 && strcmp(argv[6], "filled") == 0);
+	    argc > 6 && strcmp(argv[6], "filled") == 0, type);
 	model_free(m);
 	cpu_ops.close(dev);
 	return 0;

@@ -6,6 +6,6 @@
 
 /* So many rows of random keys and values, and room for more. Device memory must be a CPU's. NULL
  * without memory. */
-struct cache *bench_fill(const struct model *, uint32_t rows, uint32_t more);
+struct cache *bench_fill(const struct model *, uint32_t rows, uint32_t more, enum kv_row_type);
 
 #endif

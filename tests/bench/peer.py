@@ -3,12 +3,14 @@
 
 usage: peer.py BUILD MODEL (--llama GGUF [--no-flash] | --transformers f32|bf16)
                [--tokens N ...] [--rows N ...] [--steps N] [--rounds N]
-               [--products TYPE ...] [--start] [--head]
+               [--products TYPE ...] [--row-types TYPE ...] [--start] [--head]
 
 Processor time of one thread each, so that the figures hold on a busy machine; medians. MODEL is a
 folder, GGUF the same weights (peer_gguf.py). --tokens are the lengths of prompts, --rows those of
-the caches behind which a step is measured, without values none. --start measures loading and the
-first token instead. Run it under taskset, on one core, with a Python that has the peer.
+the caches behind which a step is measured, without values none. --row-types measures steps behind
+quantised rows of these types, llama.cpp's of the same (-hadamard: see its LLAMA_ATTN_ROT_DISABLE),
+beside our own in the weights' type. --start measures loading and the first token instead. Run it
+under taskset, on one core, with a Python that has the peer.
 """
 
 import argparse
@@ -38,6 +40,7 @@ def options():
     p.add_argument("--steps", type=int, default=16)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--products", nargs="+", default=["f32"])
+    p.add_argument("--row-types", nargs="*", default=[], metavar="TYPE")
     p.add_argument("--start", action="store_true", help="loading and the first token")
     # what --start starts for the peer
     p.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
@@ -77,6 +80,25 @@ def measure_steps(o, peer, name):
                     found[name][0])
 
 
+def measure_row_types(o, module, where, name):
+    """A peer for each type is open at a time: its rows may take much memory."""
+    program = [o.build / "tests/bench/bench_tokens", o.model]
+    for rows in o.rows:
+        for kind in o.row_types:
+            peer = module.Peer(*where, rows + o.steps + 64, kind)
+            peer.fill(rows)
+            ways = {"ours": (kind,), "plain": ()}
+            found = figures.in_turns(o.rounds, {
+                name: lambda: (statistics.median(peer.steps(o.steps)),),
+                **{way: lambda words=words: figures.seconds_of(
+                    *program, rows, o.steps, "f32", 1, "filled", *words)
+                   for way, words in ways.items()}})
+            work = f"step behind {rows} rows in {kind}"
+            figures.row(work, o.model.name, found["ours"][1], name, found[name][0])
+            figures.row(work, o.model.name, found["ours"][1], "our rows in the weights' type",
+                        found["plain"][1])
+
+
 def processor_time(command):
     """Of a whole process"""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -109,6 +131,9 @@ def main():
         print(figures.HEAD)
     if o.start:
         measure_start(o, name)
+        return
+    if o.row_types:
+        measure_row_types(o, module, where, name)
         return
     peer = module.Peer(*where, max(o.tokens + o.rows) + o.steps + 64)
     measure_prompts(o, peer, name)

@@ -6,9 +6,15 @@ import time
 import llama_cpp
 
 
-def open_model(gguf, flash, rows):
+# Types of rows by our names; f16 is what llama.cpp takes where nothing is said.
+ROW_TYPES = {"f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q8_0": 8}
+
+
+def open_model(gguf, flash, rows, row_type="f16"):
+    kind = ROW_TYPES[row_type.removesuffix("-hadamard")]
     return llama_cpp.Llama(str(gguf), n_ctx=rows, n_batch=512, n_ubatch=512, n_threads=1,
-                           n_threads_batch=1, flash_attn=flash, verbose=False)
+                           n_threads_batch=1, flash_attn=flash, type_k=kind, type_v=kind,
+                           verbose=False)
 
 
 def start(gguf, flash, text):
@@ -25,8 +31,8 @@ def describe():
 
 
 class Peer:
-    def __init__(self, gguf, flash, rows):
-        self.llama = open_model(gguf, flash, rows)
+    def __init__(self, gguf, flash, rows, row_type="f16"):
+        self.llama = open_model(gguf, flash, rows, row_type)
         self.rows = 0
         self.llama.eval(self.ids(48))
 

@@ -4,9 +4,10 @@
 usage: peers_table.py BUILD FOLDER [--llama PYTHON] [--torch PYTHON] [--models DIR ...]
                       [--parts PART ...] [--tokens N ...] [--rows N ...] [--rounds N]
                       [--stream-rows N] [--stream-dir DIR] [--retrieve-rows N]
+                      [--row-types TYPE ...]
 
 `make bench-peers` runs it. Its parts: prompt, step, start (beside llama.cpp and transformers),
-batch (llama.cpp), score (cat), retrieval (our own attention over all rows). Each takes turns with
+row-types (steps behind quantised rows, llama.cpp), batch (llama.cpp), score (cat), retrieval (our own attention over all rows). Each takes turns with
 its peer for so many rounds, and medians count; a ratio is the peer's time divided by ours. --llama
 and --torch are Pythons that have these peers; what one has not got is a row that says so. GGUF
 files are made in FOLDER. Model parts count processor time of one thread on one core; score counts
@@ -24,7 +25,7 @@ import sys
 import figures
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ["prompt", "step", "start", "batch", "score", "retrieval"]
+PARTS = ["prompt", "step", "row-types", "start", "batch", "score", "retrieval"]
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 
 
@@ -42,6 +43,7 @@ def options():
     p.add_argument("--stream-rows", type=int, default=65536)
     p.add_argument("--stream-dir", type=pathlib.Path)
     p.add_argument("--retrieve-rows", type=int, default=32768)
+    p.add_argument("--row-types", nargs="+", default=["q8_0", "q4_0"], metavar="TYPE")
     return p.parse_args()
 
 
@@ -139,6 +141,14 @@ class Bench:
                 self.rows_of("batch", [self.o.llama, HERE / "peer_batch.py", self.o.build, model,
                                        gguf, "--rows", self.o.rows[0], "--rounds", self.o.rounds])
 
+    def row_types(self):
+        o = self.o
+        for model in o.models:
+            if self.has("llama.cpp", "row-types", model) and (gguf := self.gguf(model)):
+                self.rows_of("row-types", [
+                    o.llama, HERE / "peer.py", o.build, model, "--llama", gguf, "--rounds",
+                    o.rounds, "--rows", *o.rows, "--row-types", *o.row_types])
+
     def score(self):
         o = self.o
         command = [sys.executable, HERE / "stream.py", o.build, "--table"]
@@ -183,7 +193,7 @@ def main():
             if part in ("prompt", "step", "start"):
                 bench.of_models(part)
             else:
-                getattr(bench, part)()
+                getattr(bench, part.replace("-", "_"))()
     return bench.failed
 
 
