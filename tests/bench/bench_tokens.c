@@ -1,10 +1,10 @@
 /* bench_tokens.c - seconds that a model takes for a prompt, and for a token behind it
  *
- * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled [TYPE]]]]. Prints two numbers, of processor
- * time, so that they say something on a busy machine, too: the prompt, and the median of the steps.
- * Loading does not count; a short prompt runs before. With "filled" there is no prompt, and the
- * steps stand behind TOKENS rows of random numbers, of this type (rowtype.h). peer.py puts them beside those of another
- * program. */
+ * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled [TYPE]]]]. Prints two numbers, of
+ * processor time, so that they say something on a busy machine, too: the prompt, and the median of
+ * the steps. Loading does not count; a short prompt runs before. With "filled" there is no prompt,
+ * and the steps stand behind TOKENS rows of random numbers, of this type (rowtype.h). peer.py puts
+ * them beside those of another program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

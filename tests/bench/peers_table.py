@@ -7,11 +7,11 @@ usage: peers_table.py BUILD FOLDER [--llama PYTHON] [--torch PYTHON] [--models D
                       [--row-types TYPE ...]
 
 `make bench-peers` runs it. Its parts: prompt, step, start (beside llama.cpp and transformers),
-row-types (steps behind quantised rows, llama.cpp), batch (llama.cpp), score (cat), retrieval (our own attention over all rows). Each takes turns with
-its peer for so many rounds, and medians count; a ratio is the peer's time divided by ours. --llama
-and --torch are Pythons that have these peers; what one has not got is a row that says so. GGUF
-files are made in FOLDER. Model parts count processor time of one thread on one core; score counts
-seconds of the clock, with all cores.
+row-types (steps behind quantised rows, llama.cpp), batch (llama.cpp), score (cat), retrieval (our
+own attention over all rows). Each takes turns with its peer for so many rounds, and medians count;
+a ratio is the peer's time divided by ours. --llama and --torch are Pythons that have these peers;
+what one has not got is a row that says so. GGUF files are made in FOLDER. Model parts count
+processor time of one thread on one core; score counts seconds of the clock, with all cores.
 """
 
 import argparse
