@@ -116,10 +116,13 @@ avx512_flags = -DISA=avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl \
 	-mavx2 -mfma -mf16c -mprefer-vector-width=512
 # Products in bf16: for one set only, by cpu/bf16_avx512.c
 bf16_flags = $(avx512_flags) -mavx512bf16
+# Attention over quantised rows, likewise
+vnni_flags = $(avx512_flags) -mavx512vnni -mavx512vbmi -mbmi2
 # On other processors than x86-64 only the portable one is compiled.
 ifeq ($(filter x86_64-%,$(shell $(CC) -dumpmachine)),)
 simd_o = $(patsubst %.c,$(O)/%.base.o,$(simd_c))
 bf16_flags =
+vnni_flags =
 endif
 
 last_arch = $(lastword $(GPU_ARCHS))
@@ -159,6 +162,7 @@ $(O)/%.o: %.c $(O)/cc.flags
 	$(cc) $(openmp) -c -o $@ $<
 $(cpu_o): openmp = -fopenmp
 $(O)/cpu/bf16_avx512.o: openmp = -O3 $(bf16_flags)
+$(O)/cpu/vnni_avx512.o: openmp = -O3 $(vnni_flags)
 # loops over rows and channels
 $(methods_o) $(O)/libkvfile/dtype.o: CFLAGS += -O3
 $(O)/%.base.o: %.c $(O)/cc.flags

@@ -26,6 +26,7 @@
 /* How one call is cut. */
 struct plan {
 	const struct simd *simd;
+	const struct vnni_products *vnni;
 	const struct query *query;
 	const struct layer_rows *rows;
 	const struct chosen *chosen; /* only these rows, seen by all; NULL: all */
@@ -128,8 +129,8 @@ make_plan(struct dev *d, struct plan *p, const struct query *query, const struct
 		    rows->heads, rows->width);
 		return 0;
 	}
-	*p = (struct plan){ .simd = d->simd, .query = query, .rows = rows, .chosen = chosen,
-		.N = N, .H = H, .R = H / rows->heads, .E = rows->width };
+	*p = (struct plan){ .simd = d->simd, .vnni = d->vnni, .query = query, .rows = rows,
+		.chosen = chosen, .N = N, .H = H, .R = H / rows->heads, .E = rows->width };
 	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
 	p->blocks = (N + p->block - 1) / p->block;
 	for (g = 0; g < rows->heads; g++)
@@ -143,7 +144,8 @@ make_plan(struct dev *d, struct plan *p, const struct query *query, const struct
 	p->splits = longest > p->split_rows ? (longest + p->split_rows - 1) / p->split_rows : 1;
 	M = p->block * p->R;
 	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 3 * round_up(M, 16) +
-	    p->E * KEY_TILE + KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE;
+	    p->E * KEY_TILE + KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE +
+	    VNNI_FLOATS(p->E);
 	if (chosen != NULL && chosen->rows > 1)
 		p->floats += p->split_rows;
 	return 1;
@@ -174,7 +176,8 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 	j->kt = j->o + M * PADDED(E);
 	j->vt = j->kt + E * KEY_TILE;
 	j->s = j->vt + KEY_TILE * PADDED(E);
-	j->l = j->s + SCORE_ROWS * KEY_TILE;
+	j->codes = j->s + SCORE_ROWS * KEY_TILE;
+	j->l = (float *)j->codes + VNNI_FLOATS(E);
 	j->m = j->l + M * 16;
 	seen = (uint32_t *)(j->m + round_up(M, 16));
 	from = seen + round_up(M, 16);
@@ -248,6 +251,16 @@ struct call {
 	enum over_queries over;
 };
 
+/* lse alone is for attention mass, whose scores are in f32. */
+static void
+use_vnni(const struct plan *p, struct attend_job *j)
+{
+	if (p->vnni != NULL && p->vnni->takes_keys(j->k_type, j->E))
+		j->k_vnni = p->vnni;
+	if (p->vnni != NULL && p->vnni->takes_values(j->v_type, j->E))
+		j->v_vnni = p->vnni;
+}
+
 /* A block of query rows of one KV head over one split of its rows. The last query rows, which
  * see most, come first: the threads then end at about the same time. */
 static void
@@ -268,6 +281,8 @@ attend_item(void *arg, size_t item, int thread)
 	start_job(p, &j, a->scratch + (size_t)thread * p->floats, g, n0);
 	if (o == NULL)
 		j.v = NULL;
+	else
+		use_vnni(p, &j);
 	j.first += c * p->split_rows;
 	if (j.last > j.first + p->split_rows)
 		j.last = j.first + p->split_rows;

@@ -52,6 +52,7 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 	}
 	d->threads = threads;
 	d->simd = cpu_simd();
+	d->vnni = cpu_vnni();
 	name_yourself(d);
 	return d;
 }

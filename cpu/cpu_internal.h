@@ -16,6 +16,7 @@
  * simd_quantised.h  rows of any type as vectors
  * simd_skinny.h     attention of few query rows
  * bf16_avx512.c inner loops of products in bf16, for the one set that has them
+ * vnni_avx512.c attention over quantised rows in integers, likewise
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
  *
  * Nothing outside cpu/ and its tests includes this.
@@ -67,7 +68,28 @@ struct attend_job {
 	float *vt;                   /* scratch [KEY_TILE][PADDED(E)] */
 	float *s;                    /* scratch [SCORE_ROWS][KEY_TILE] */
 	enum over_queries over;              /* for mass() */
+	/* of keys and of values, where few query rows are computed in integers; else NULL */
+	const struct vnni_products *k_vnni, *v_vnni;
+	void *codes;                 /* scratch [VNNI_FLOATS(E)] of k_vnni */
 };
+
+/* Attention of few query rows over quantised rows, in integers. struct tile: simd_skinny.h */
+struct tile;
+struct vnni_products {
+	const char *name;            /* "avx512vnni" */
+
+	int (*takes_keys)(enum kv_row_type, size_t E), (*takes_values)(enum kv_row_type, size_t E);
+	/* Rounds the queries of the job, at most SKINNY_ROWS; before scores(). */
+	void (*prepare)(const struct attend_job *);
+	/* j->s[n][KEY_TILE] <- scores of query rows m .. m+n-1 with the tile */
+	void (*scores)(const struct attend_job *j, const struct tile *, size_t m, size_t n);
+	/* o[n][E] += j->s[n][KEY_TILE] . values of the tile */
+	void (*outputs)(const struct attend_job *j, const struct tile *, float *o, size_t n);
+};
+
+/* So many query rows are few, at most: no tile of f32 is prepared for them. */
+#define SKINNY_ROWS 8
+#define VNNI_FLOATS(E) (SKINNY_ROWS * ((E) / 32 * 20))
 
 /* Some entries of one KV head, and the M query heads that read it */
 struct entries_job {
@@ -190,6 +212,7 @@ struct dev {
 	struct thread_pool *pool;
 	const struct simd *simd;
 	const struct bf16_products *bf16;  /* while products are in bf16; else NULL */
+	const struct vnni_products *vnni;  /* NULL: not on this processor */
 	void *scratch;               /* 64-byte aligned; grows, never shrinks */
 	size_t scratch_bytes;
 	char text[96];               /* describe() */
@@ -205,6 +228,9 @@ int cpu_force_isa(const char *name);
 
 /* What this processor, or the forced instruction set, has for products in bf16; NULL: nothing. */
 const struct bf16_products *cpu_bf16(void);
+
+/* What this processor has for quantised rows; NULL: nothing, or an instruction set is forced. */
+const struct vnni_products *cpu_vnni(void);
 
 /* matmul() of w in bf16 by d->bf16 */
 op_matmul cpu_bf16_matmul;

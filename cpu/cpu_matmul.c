@@ -15,7 +15,7 @@
 
 #include "cpu/cpu_internal.h"
 
-#define SKINNY_ROWS 64   /* rows up to which reading the weights once beats oneDNN */
+#define GEMV_ROWS 64   /* rows up to which reading the weights once beats oneDNN */
 #define SKINNY_BF16 16   /* and products in bf16 */
 #define PANEL 256        /* weight rows of one tile */
 #define PANEL_SHORT 64   /* at least so many where there would be fewer than MIN_TILES tiles */
@@ -119,7 +119,7 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 		cpu_bf16_matmul(d, y, x, w, bias, N, add);
 		return;
 	}
-	if (N <= SKINNY_ROWS) {
+	if (N <= GEMV_ROWS) {
 		if ((p.scratch = cpu_scratch(d, N * DOTS_LD(in) * sizeof *p.scratch)) == NULL)
 			return;
 		d->simd->arrange(p.scratch, x, N, in, w->dtype);

@@ -10,6 +10,7 @@ extern const struct simd simd_base;
 #if defined(__x86_64__)
 extern const struct simd simd_avx2, simd_avx512;
 extern const struct bf16_products bf16_avx512;
+extern const struct vnni_products vnni_avx512;
 
 /* The flags that the Makefile compiles for. Half-precision conversion has no name in
  * __builtin_cpu_supports of clang 14. */
@@ -34,6 +35,13 @@ static int
 runs_bf16(void)
 {
 	return runs_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
+static int
+runs_vnni(void)
+{
+	return runs_avx512() && __builtin_cpu_supports("avx512vnni") &&
+	    __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("bmi2");
 }
 #endif
 
@@ -89,6 +97,16 @@ cpu_bf16(void)
 #if defined(__x86_64__)
 	if (cpu_simd() == &simd_avx512 && runs_bf16())
 		return &bf16_avx512;
+#endif
+	return NULL;
+}
+
+const struct vnni_products *
+cpu_vnni(void)
+{
+#if defined(__x86_64__)
+	if (forced == NULL && cpu_simd() == &simd_avx512 && runs_vnni())
+		return &vnni_avx512;
 #endif
 	return NULL;
 }

@@ -230,6 +230,8 @@ scores(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 	if (!is_skinny(j))
 		gemm(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n, KEY_TILE,
 		    j->E, 0);
+	else if (j->k_vnni != NULL)
+		j->k_vnni->scores(j, t, m, n);
 	else if (j->at != NULL)
 		skinny_scores_as(j, t, m, n, 1);
 	else
@@ -257,6 +259,8 @@ outputs(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 		return;
 	if (!is_skinny(j))
 		gemm(o, width, j->s, KEY_TILE, j->vt, width, n, width, t->rows, 1);
+	else if (j->v_vnni != NULL)
+		j->v_vnni->outputs(j, t, o, n);
 	else if (j->at != NULL)
 		skinny_outputs_as(j, t, o, n, 1);
 	else
@@ -269,6 +273,8 @@ FN(attend)(const struct attend_job *j)
 	size_t s, rows, m, n, i, first, seen;
 	struct tile t;
 
+	if (is_skinny(j) && j->k_vnni != NULL)
+		j->k_vnni->prepare(j);
 	for (s = j->first; s < j->last; s += rows) {
 		t = tile_of(j, s);
 		rows = t.rows;
@@ -350,6 +356,8 @@ FN(key_scores)(const struct attend_job *j, float *score, size_t stride)
 	size_t s, m, n, i;
 	struct tile t;
 
+	if (is_skinny(j) && j->k_vnni != NULL)
+		j->k_vnni->prepare(j);
 	for (s = j->first; s < j->last; s += t.rows, score += t.rows) {
 		t = tile_of(j, s);
 		if (!is_skinny(j))

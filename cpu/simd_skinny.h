@@ -20,9 +20,7 @@
 #define NR 2
 #endif
 
-/* Up to so many query rows no tile is prepared; QROWS of them share the loads of keys and values:
- * their sums with 4 keys fit the registers. */
-#define SKINNY_ROWS 8
+/* Query rows that share the loads of keys and values: their sums with 4 keys fit the registers. */
 #define QROWS (VL == 16 ? 4 : 2)
 
 /* Up to KEY_TILE rows of one KV head: row i of the tile is row at[i] of k and v. */

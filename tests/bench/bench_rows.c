@@ -1,7 +1,8 @@
 /* bench_rows.c - how fast the CPU backend computes attention over rows of each type
  *
  * bench_rows [threads [E [R [type ...]]]]: heads of E channels, R query heads for each of 8 KV
- * heads; types of libkvfile/rowtype.h. Decoding reads as many layers of 32768 rows as are larger
+ * heads; types of libkvfile/rowtype.h. "cpu" for threads: one, and processor time counts instead of
+ * the clock. Decoding reads as many layers of 32768 rows as are larger
  * than every cache; prefill is 512 query rows over 8192 rows. The types take turns, ROUNDS times;
  * for each the best counts, beside that of rows in bf16. */
 #include <omp.h>
@@ -153,7 +154,8 @@ main(int argc, char *argv[])
 	char err[128];
 	int i, round, n = 1;
 
-	bench_threads = argc > 1 ? atoi(argv[1]) : omp_get_num_procs();
+	bench_cpu_time = argc > 1 && strcmp(argv[1], "cpu") == 0;
+	bench_threads = bench_cpu_time ? 1 : argc > 1 ? atoi(argv[1]) : omp_get_num_procs();
 	if ((dev = cpu_ops.open(0, bench_threads, err, sizeof err)) == NULL) {
 		fprintf(stderr, "bench_rows: %s\n", err);
 		return 1;
