@@ -24,8 +24,9 @@ name_yourself(struct dev *d)
 	const dnnl_version_t *dnn = dnnl_version();
 	const struct bf16_products *bf16 = cpu_bf16();
 
-	snprintf(d->text, sizeof d->text, "%d thread%s, %s%s%s, oneDNN %d.%d.%d", d->threads,
-	    d->threads == 1 ? "" : "s", d->simd->name, bf16 != NULL ? ", " : "",
+	snprintf(d->text, sizeof d->text, "%d thread%s, %s%s%s%s%s, oneDNN %d.%d.%d", d->threads,
+	    d->threads == 1 ? "" : "s", d->simd->name, d->vnni != NULL ? ", " : "",
+	    d->vnni != NULL ? d->vnni->name : "", bf16 != NULL ? ", " : "",
 	    bf16 != NULL ? bf16->name : "", dnn->major, dnn->minor, dnn->patch);
 }
 

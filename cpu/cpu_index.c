@@ -19,11 +19,12 @@
 #define PACK_FLOATS(E) (PADDED(PIECE_ROWS * (E)) + PADDED(4 * (E)) + 1024)
 
 /* Scratch of one thread for scores with keys that are quantised, beside SCRATCH(E) */
-#define TILE_FLOATS(E) ((E) * KEY_TILE + SCORE_ROWS * KEY_TILE)
+#define TILE_FLOATS(E) ((E) * KEY_TILE + SCORE_ROWS * KEY_TILE + VNNI_FLOATS(E))
 
 /* One call of one op; each op uses some of it. */
 struct index_call {
 	const struct simd *simd;
+	const struct vnni_products *vnni;
 	const struct entries *e;
 	const struct layer_rows *rows;
 	enum kv_dtype dtype;         /* of keys or bounds */
@@ -288,6 +289,7 @@ start_scores(struct dev *d, struct index_call *c, const struct query *query, siz
 	c->R = H / G;
 	c->softcap = query->softcap;
 	c->simd = d->simd;
+	c->vnni = d->vnni;
 	return 1;
 }
 
@@ -326,6 +328,9 @@ score_quantised(const struct index_call *c, size_t g, size_t first, size_t last,
 
 	j.kt = c->w + (size_t)thread * c->floats + SCRATCH(c->E);
 	j.s = j.kt + c->E * KEY_TILE;
+	j.codes = j.s + SCORE_ROWS * KEY_TILE;
+	if (c->vnni != NULL && c->vnni->takes_keys(j.k_type, j.E))
+		j.k_vnni = c->vnni;
 	c->simd->key_scores(&j, c->score + g * c->R * c->stride + first, c->stride);
 }
 

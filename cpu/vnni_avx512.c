@@ -10,8 +10,9 @@
  * number in a block of the query times the sum of the magnitudes of the key's channels.
  *
  * Outputs: for each block the weights of the rows of a tile are multiplied by the rows' scales and
- * then rounded to 15 bits of the greatest of them. So a row with a large weight and values that are
- * nearly 0 takes no digits from others. VPDPWSSD multiplies two rows' numbers of a channel. */
+ * then rounded to 16 bits, a sign among them, of the greatest. So a row with a large weight and
+ * values that are nearly 0 takes no digits from others. VPDPWSSD multiplies two rows' numbers of a
+ * channel. */
 #if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
 #include "cpu/simd_skinny.h"
 
@@ -316,7 +317,7 @@ INLINE void
 round_weights(struct weights *w, const float *p, const __m512 scale[4])
 {
 	const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-	__m512 x[4], most = vset(0x1p-100f), exponent, by;
+	__m512 x[4], most = vset(0x1p-100f), by;
 	__m512i a, b;
 	int i;
 
@@ -328,15 +329,14 @@ UNROLL	for (i = 0; i < 4; i++) {
 	most = vmax(most, ROTATE(most, 4));
 	most = vmax(most, ROTATE(most, 2));
 	most = vmax(most, ROTATE(most, 1));
-	exponent = _mm512_getexp_ps(most) - 14;
-	by = _mm512_scalef_ps(vset(1), -exponent);
+	by = _mm512_rcp14_ps(most) * 32764.0f;         /* about; not above 32767 / most */
 UNROLL	for (i = 0; i < 4; i += 2) {
 		a = _mm512_cvtps_epi32(x[i] * by);
 		b = _mm512_cvtps_epi32(x[i + 1] * by);
 		_mm512_storeu_si512(w->number + 16 * i,
 		    _mm512_permutexvar_epi64(order, _mm512_packs_epi32(a, b)));
 	}
-	w->unit = _mm512_scalef_ps(vset(1), exponent)[0];
+	w->unit = 1 / by[0];
 }
 
 /* pair[2] <- the codes of 16 channels of two rows each, lane e of pair[0] those of channel e, with
@@ -392,25 +392,25 @@ add_values(float *o, size_t E, const struct weights *w, const int nq, const stru
 	__m512i sum[QROWS][2], pair[2], weight;
 	int32_t two;
 	size_t r;
-	int m, i;
+	int m, i, k;
 
 UNROLL	for (m = 0; m < nq; m++)
 UNROLL		for (i = 0; i < 2; i++)
 			sum[m][i] = _mm512_setzero_si512();
-	for (r = 0; r < n; r += 2) {
+	for (r = 0; r < n; r += 4) {
 		const char *const *row = rows[r / 16].row + r % 16;
 
-		if (r % 4 == 0) {
-			__builtin_prefetch(next + r / 4 * stride);
-			__builtin_prefetch(next + half + r / 4 * stride);
-		}
-
-		load_pairs(pair, row[0], row[1], at, type);
-UNROLL		for (m = 0; m < nq; m++) {
-			memcpy(&two, w[m].number + r, sizeof two);
-			weight = _mm512_set1_epi32(two);
-UNROLL			for (i = 0; i < 2; i++)
-				sum[m][i] = _mm512_dpwssd_epi32(sum[m][i], pair[i], weight);
+		__builtin_prefetch(next + r / 4 * stride);
+		__builtin_prefetch(next + half + r / 4 * stride);
+UNROLL		for (k = 0; k < 4; k += 2) {
+			load_pairs(pair, row[k], row[k + 1], at, type);
+UNROLL			for (m = 0; m < nq; m++) {
+				memcpy(&two, w[m].number + r + k, sizeof two);
+				weight = _mm512_set1_epi32(two);
+UNROLL				for (i = 0; i < 2; i++)
+					sum[m][i] = _mm512_dpwssd_epi32(sum[m][i], pair[i],
+					    weight);
+			}
 		}
 	}
 UNROLL	for (m = 0; m < nq; m++)
