@@ -1,7 +1,8 @@
 /* ops_check.h - devices, random data and comparison for the tests of the op table
  *
  * Each case runs on every device there is: the CPU with each instruction set it runs, and with
- * products in bf16, with 1, 2 and 3 threads, and GPUs, with their naive kernels only ("cuda naive")
+ * products in bf16 and what else no set has (AVX512-VNNI), with 1, 2 and 3 threads, and GPUs, with
+ * their naive kernels only ("cuda naive")
  * and with all. In ops_emulated, which is this test linked with tests/cuda, there is one GPU
  * instead, which runs threads and blocks in random order, or with -a three, one for each order, and
  * no CPU. With -s the parts that have many cases run a sample of them.
