@@ -63,6 +63,20 @@ assert all(abs(got[k] - want[k]) <= 1e-12 * abs(want[k]) for k in want), (got, w
 			    assert takes(i, 0) > limit if S is None else takes(i, S) <= limit < takes(i, S + 1), t
 		END
 	done
+	# quantised rows: 34 and 18 of 64 bytes, in the layers but the first
+	kv-quantize --keys q8_0 --values q4_0 --skip-layers 0 -o small.kv demo.kv
+	kv-plan --json --offload "memory=3m weights=2000000 budget=64" small.kv >got.json
+	"$PYTHON" - got.json <<-'END'
+		import json, sys
+		limit = 3 << 20
+		def takes(i, S):
+		    rows = [128, 52, 52, 52]
+		    here, there = rows[:4 - i], rows[4 - i:]
+		    return 10 * 2 * (sum(here) * S + sum(there) * 64 + 128 * (1 + 2) * S) + 13 * 2000000
+		for i, t in enumerate(json.load(open(sys.argv[1]))["thresholds"]):
+		    S = t["tokens"]
+		    assert takes(i, S) <= 10 * limit < takes(i, S + 1), t
+	END
 	run -0 kv-plan --offload 'memory=2800k weights=2000000 head-weights=60000 budget=100' demo.kv
 	assert_line --index 0 'layers        tokens'
 	assert_equal "${#lines[@]}" 6

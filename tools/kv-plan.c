@@ -8,6 +8,7 @@
 #include "cli/json.h"
 #include "cli/snapshot_io.h"
 #include "cli/tool.h"
+#include "engine/row_bytes.h"
 #include "methods/footprint.h"
 #include "methods/offload_thresholds.h"
 
@@ -87,6 +88,8 @@ take_shape(const struct kv_head *head)
 	offload.width = m->head_width;
 	offload.group = m->query_heads / m->kv_heads;
 	offload.element = (uint32_t)kv_dtype_size(head->dtype);
+	if ((offload.row_bytes = row_bytes_of_layers(head)) == NULL)
+		die(EXIT_RUN, "no memory");
 }
 
 static void

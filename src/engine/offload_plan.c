@@ -5,14 +5,15 @@
 
 struct offload_plan
 offload_plan_of(const struct model *m, const struct retrieval_head *head, uint64_t limit,
-    uint32_t requests, uint32_t budget, enum kv_dtype dtype)
+    uint32_t requests, uint32_t budget, enum kv_dtype dtype,
+    const uint32_t *row_bytes)
 {
 	return (struct offload_plan){ .limit = limit,
 	    .weights = m->matrix_bytes + m->constant_bytes,
 	    .head_weights = head != NULL ? head->bytes : 0, .layers = m->id.layers,
 	    .kv_heads = m->id.kv_heads, .width = m->id.head_width,
 	    .group = m->id.query_heads / m->id.kv_heads, .requests = requests, .budget = budget,
-	    .element = (uint32_t)kv_dtype_size(dtype) };
+	    .element = (uint32_t)kv_dtype_size(dtype), .row_bytes = row_bytes };
 }
 
 int

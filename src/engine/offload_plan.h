@@ -11,9 +11,10 @@
 #include "methods/offload_thresholds.h"
 
 /* Returns the plan for a model, `requests` texts at once, steps that read `budget` rows, and rows
- * of this type. head may be NULL. */
+ * of this type, or of row_bytes (row_bytes.h), which the plan points to. head may be
+ * NULL. */
 struct offload_plan offload_plan_of(const struct model *, const struct retrieval_head *head,
-    uint64_t limit, uint32_t requests, uint32_t budget, enum kv_dtype);
+    uint64_t limit, uint32_t requests, uint32_t budget, enum kv_dtype, const uint32_t *row_bytes);
 
 /* *from <- the first offloaded layer, at least `least`, while a token after `tokens` others runs.
  * ENGINE_ENOROOM: the text does not fit. */

@@ -1,9 +1,11 @@
 /* open_sequence.c - loads a snapshot, to continue its text, and checks it */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/open_sequence.h"
 #include "engine/retrieval_check.h"
+#include "engine/row_bytes.h"
 
 /* Makes an empty sequence with members for all that will be loaded besides rows: queries, attention
  * mass, indexes, and a retrieval head. */
@@ -51,12 +53,10 @@ leave_on_host(struct open_sequence *s, const struct sequence_options *o,
 	s->sequence.offload_from = o->retrieve->dense;
 	if (o->device_memory == 0)
 		return ENGINE_OK;
-	if (kv_head_is_quantised(kv_reader_head(r)))
-		return engine_fail(e, ENGINE_EOPTION, "--device-memory: %s holds quantised rows, "
-		    "and the plan is of rows of one number of bytes an element: leave the option "
-		    "out, and all layers that retrieve are offloaded", kv_reader_name(r));
+	if ((s->row_bytes = row_bytes_of_layers(kv_reader_head(r))) == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory");
 	s->plan = offload_plan_of(m, o->head, o->device_memory, o->requests, o->retrieve->budget,
-	    s->sequence.cache->dtype);
+	    s->sequence.cache->dtype, s->row_bytes);
 	return offload_first_layer(&s->plan, o->retrieve->dense, kv_reader_head(r)->next_position,
 	    &s->sequence.offload_from, e);
 }
@@ -240,5 +240,6 @@ close_sequence(struct open_sequence *s)
 		return;
 	observation_free(&s->obs, s->model);
 	sequence_free(&s->sequence);
+	free(s->row_bytes);
 	memset(s, 0, sizeof *s);
 }

@@ -40,6 +40,7 @@ struct open_sequence {
 	struct sequence sequence;
 	struct observation obs;         /* window 0: none */
 	struct offload_plan plan;       /* limit 0: no layer is offloaded as the text grows */
+	uint32_t *row_bytes;            /* of the plan; NULL: none */
 	const struct model *model;
 };
 

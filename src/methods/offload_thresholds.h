@@ -12,6 +12,9 @@
  * program repeats for each query head. e is 2 in the paper, hence its factor of 4. Algorithm 1
  * prints the term of the buffers without that factor; this follows equation 7, which has it.
  *
+ * Where rows are quantised, the bytes of the rows of each layer take the place of 2 e D; what the
+ * head has, and the repeated rows, keep e.
+ *
  * Pure C. Sums are exact. */
 #ifndef METHODS_OFFLOAD_H
 #define METHODS_OFFLOAD_H
@@ -24,6 +27,8 @@ struct offload_plan {
 	uint32_t layers, kv_heads, width, group;        /* L, H, D, alpha; all at least 1 */
 	uint32_t requests, budget;      /* R, B; at least 1 */
 	uint32_t element;               /* e */
+	/* [L] bytes of a key and a value of a KV head in each layer; NULL: 2 e D in all */
+	const uint32_t *row_bytes;
 };
 
 #define OFFLOAD_NONE UINT32_MAX

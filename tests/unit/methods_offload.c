@@ -22,13 +22,17 @@ draw(uint64_t n)
 static int
 fits(const struct offload_plan *p, uint32_t i, wide S)
 {
-	const wide row = (wide)2 * p->element * p->kv_heads * p->width * p->requests;
+	const wide heads = (wide)10 * p->kv_heads * p->requests;
+	const wide full = (wide)2 * p->element * p->width;
+	const wide row = full * p->kv_heads * p->requests;
 	wide all = 13 * ((wide)p->weights + p->head_weights);
+	uint32_t l;
 
-	all += 10 * row * (p->layers - i) * S;          /* layers on the device */
+	for (l = 0; l < p->layers; l++)         /* layers on the device, slots of the others */
+		all += heads * (p->row_bytes ? p->row_bytes[l] : full) *
+		    (l < p->layers - i ? S : p->budget);
 	all += 10 * row * S;                            /* the head's */
 	all += 10 * row * p->group * S;                 /* rows repeated for each query head */
-	all += 10 * row * i * p->budget;                /* slots of the others */
 	return all <= 10 * (wide)p->limit;
 }
 
@@ -73,6 +77,7 @@ check_plan(const struct offload_plan *p)
 static void
 check_random(void)
 {
+	uint32_t bytes[90], l;
 	int n;
 
 	for (n = 0; n < 10000; n++) {
@@ -83,6 +88,10 @@ check_random(void)
 		    .requests = (uint32_t)(1 + draw(64)), .budget = (uint32_t)(1 + draw(8192)),
 		    .element = draw(2) ? 2 : 4 };
 
+		for (l = 0; l < p.layers; l++)
+			bytes[l] = (uint32_t)(1 + draw((uint64_t)4 * p.element * p.width));
+		check_plan(&p);
+		p.row_bytes = bytes;
 		check_plan(&p);
 	}
 }
@@ -94,7 +103,7 @@ check_paper(void)
 {
 	static const uint64_t want[] = { 20600, 21115, 21660, 22237 };
 	const struct offload_plan p = { 24000000000u, 16000000000u, 60000000u, 32, 8, 128, 4, 1,
-	    2048, 2 };
+	    2048, 2, NULL };
 	uint64_t tokens;
 	uint32_t i;
 
@@ -111,10 +120,10 @@ check_greatest(void)
 {
 	const uint64_t most = (uint64_t)1 << 59;
 	struct offload_plan p = { UINT64_MAX, most, most, 4096, 4096, 1024, 4096, UINT32_MAX,
-	    UINT32_MAX, 4 };
+	    UINT32_MAX, 4, NULL };
 
 	check(offload_layers(&p, UINT64_MAX - 1) == OFFLOAD_NONE, "does not fit");
-	p = (struct offload_plan){ UINT64_MAX, 1, 0, 1, 1, 1, 1, 1, 1, 1 };
+	p = (struct offload_plan){ UINT64_MAX, 1, 0, 1, 1, 1, 1, 1, 1, 1, NULL };
 	check(offload_layers(&p, 1000) == 0, "fits");
 }
 
