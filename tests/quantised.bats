@@ -262,11 +262,67 @@ forced() {
 	assert_equal "$stderr" "kv-prefill: --keys q8_0: the heads of this model have 20 channels, which is no multiple of 32: use int8 or fp8"
 }
 
+@test "kv-convert --as-stored leaves the bytes of quantised rows, for NumPy and back" {
+	local edit text
+	kv-score --method keydiff full.kv | kv-evict --rate 0.4 --policy ada -o ragged.kv
+	for types in "--keys q8_0 --values q4_0-hadamard" "--keys fp8 --skip-layers 1" "--values q5_0 --skip-layers 0" "--keys int8 --values q4_1"; do
+		# shellcheck disable=SC2086 # words
+		kv-quantize $types -o r.kv ragged.kv
+		kv-convert -q --as-stored -o r.safetensors r.kv
+		kv-convert -o back.kv r.safetensors
+		same_numbers back.kv r.kv
+		same_values back.kv r.kv '[l.keys for l in s.layers]' '[l.values for l in s.layers]'
+		kv-convert -q --as-stored back.kv | cmp - r.safetensors
+	done
+	# bytes of row 7 of KV head 1: the reader's that is written from the specification
+	kv-quantize --keys q8_0 --values q4_0 -o r.kv full.kv
+	kv-convert -q --as-stored -o r.safetensors r.kv
+	PYTHONPATH=$ROOT/python "$PYTHON" - r.safetensors r.kv <<-'END'
+		import json, struct, sys
+		import numpy as np
+		import kvsnapshot
+		data = open(sys.argv[1], "rb").read()
+		size = struct.unpack("<Q", data[:8])[0]
+		header = json.loads(data[8:8 + size])
+		t = header["layers.2.values"]
+		a, b = t["data_offsets"]
+		assert t["dtype"] == "U8" and t["shape"][-1] == 18 and header["layers.2.keys"]["shape"][-1] == 34, t
+		rows = np.frombuffer(data[8 + size + a:8 + size + b], np.uint8).reshape(t["shape"])
+		row = rows[0, 1, 7]
+		scale = row[:2].view("<f2")[0].astype("f4")
+		codes = np.concatenate([row[2:] & 15, row[2:] >> 4]).astype("f4") - 8
+		assert np.array_equal(kvsnapshot.read(sys.argv[2]).layers[2].values[1][7], scale * codes)
+	END
+	run -2 --separate-stderr kv-convert --as-stored -o x.kv r.safetensors
+	assert_equal "$stderr" "kv-convert: --as-stored: r.safetensors is a safetensors file, which says itself how its rows are stored"
+	while IFS=@ read -r edit text; do
+		"$PYTHON" - r.safetensors bad.safetensors "$edit" <<-'END'
+			import json, struct, sys
+			data = bytearray(open(sys.argv[1], "rb").read())
+			size = struct.unpack("<Q", data[:8])[0]
+			header, rows = json.loads(data[8:8 + size]), data[8 + size:]
+			meta, at = header["__metadata__"], lambda name: header[name]["data_offsets"][0]
+			exec(sys.argv[3])
+			text = json.dumps(header).encode()
+			open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + rows)
+		END
+		run -3 --separate-stderr kv-convert -o x.kv bad.safetensors
+		assert_regex "$stderr" "^kv-convert: .*$text"
+		assert [ ! -e x.kv ]
+	done <<-'END'
+		header["layers.1.keys"]["dtype"] = "I8"@layers.1.keys is I8, and kv-snapshot has q8_0 for it: want U8, or no row_types
+		header["layers.1.keys"]["shape"][2:] = [34, 239]@layers.1.values: want \[1\]\[2\]\[34\]\[18\]|layers.1.keys: want
+		meta["kv-snapshot"] = meta["kv-snapshot"].replace("q8_0", "q4_0")@layers.0.keys: want \[1\]\[2\]\[239\]\[18\]
+		meta["kv-snapshot"] = meta["kv-snapshot"].replace("q8_0", "q9_0")@metadata kv-snapshot: .*q9_0
+		rows[at("layers.3.keys") + 1] = 0x7c@KEYS
+	END
+}
+
 @test "kv-diff measures what quantising costs; kv-convert writes the numbers; kv-footprint counts rows" {
 	run kv-diff --json full.kv q.kv
 	assert_success
 	assert_equal "$(echo "$output" | json - '(o["a"]["kv_bytes"], o["b"]["kv_bytes"])')" "($((4 * 2 * 239 * 2 * 128)), $((4 * 2 * 239 * (34 + 18))))"
-	kv-convert --to safetensors -o q.safetensors q.kv 2>/dev/null || kv-convert -o q.safetensors q.kv
+	kv-convert -o q.safetensors q.kv
 	kv-convert -o again.kv q.safetensors
 	same_numbers again.kv q.kv
 	assert_equal "$(kv-footprint --json q.kv | json - 'o["footprint"]')" "$(kv-footprint --json full.kv | json - 'o["footprint"]')"

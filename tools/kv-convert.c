@@ -15,16 +15,20 @@
 #include "model/model.h"
 
 static const char *like;
+static int as_stored;
 
 static const struct opt opts[] = {
 	{ 0, "like", OPT_STRING, &like, 0, "SNAPSHOT",
 	    "use the model of this snapshot if the file does not name it", OPT_READS },
+	{ 0, "as-stored", OPT_FLAG, &as_stored, 1, NULL,
+	    "leave quantised rows as they are: tensors of bytes", OPT_WRITES },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-convert",
-	.synopsis = "[-qvz] [-o FILE] [--like SNAPSHOT] [--progress WHEN] [--report FILE] [file]",
+	.synopsis = "[-qvz] [-o FILE] [--as-stored] [--like SNAPSHOT] [--progress WHEN]\n"
+	    "[--report FILE] [file]",
 	.example = "kv-convert -o full.safetensors full.kv",
 	.opts = opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
@@ -65,7 +69,7 @@ static void
 to_safetensors(const struct input_twice *in)
 {
 	const int standard = strcmp(settings.output, "-") == 0;
-	struct export x = { .step = { progress_step, NULL } };
+	struct export x = { .as_stored = as_stored, .step = { progress_step, NULL } };
 	struct engine_error e;
 	struct kv_reader *r;
 
@@ -140,6 +144,9 @@ to_snapshot(const struct input_twice *in, const char *path)
 	struct engine_error e;
 	struct kv_writer *w;
 
+	if (as_stored)
+		die(EXIT_USAGE, "--as-stored: %s is a safetensors file, which says itself how its "
+		    "rows are stored", in->name);
 	x.from = st;
 	must(import_head(&x, read_like(&model), &e), &e);
 	w = output_create(&x.head);

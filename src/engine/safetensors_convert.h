@@ -11,9 +11,12 @@
  *   layers.L.keys       dtype [1][G][S][E] after rotary embedding; zeros where the position is -1
  *   layers.L.values     dtype [1][G][S][E]
  *
- * and in the metadata "kv-snapshot": the text of HEAD. Queries, attention, scores and indexes are
- * not exported, nor is the event log, since other programs may change the rows. Neither direction
- * has more than the positions of a layer in memory. */
+ * Quantised rows become elements of dtype, or stay as they are: U8 [1][G][S][bytes of a row].
+ *
+ * and in the metadata "kv-snapshot": the text of HEAD, whose row_types are of rows as they are.
+ * Queries, attention, scores and indexes are not exported, nor is the event log, since other
+ * programs may change the rows. Neither direction has more than the positions of a layer in
+ * memory. */
 #ifndef KVPIPE_SAFETENSORS_CONVERT_H
 #define KVPIPE_SAFETENSORS_CONVERT_H
 
@@ -24,9 +27,11 @@
 #include "libkvfile/kvfile.h"
 #include "model/safetensors.h"
 
-/* An export. It reads the snapshot three times, each time from its start; all zero at first. */
+/* An export. It reads the snapshot three times, each time from its start. All members that the
+ * caller does not set are zero at first. */
 struct export {
-	struct kv_head head;
+	struct kv_head head;            /* of the file */
+	int as_stored;                  /* set by the caller. 1: quantised rows stay as they are */
 	uint64_t tokens;
 	int logits;
 	uint32_t left;                  /* set of kinds, 1 << kind, that are not exported */

@@ -98,6 +98,10 @@ export_measure(struct export *x, struct kv_reader *r, struct engine_error *e)
 	int rc;
 
 	x->head = *kv_reader_head(r);
+	if (!x->as_stored) {
+		memset(x->head.key_type, 0, sizeof x->head.key_type);
+		memset(x->head.value_type, 0, sizeof x->head.value_type);
+	}
 	if ((x->layer = engine_alloc(x->head.model.layers, sizeof *x->layer, e)) == NULL)
 		return e->code;
 	while ((rc = kv_next(r, &sec)) == 1) {
@@ -162,15 +166,16 @@ describe_positions(const struct export *x, struct header *h, uint32_t l)
 }
 
 static void
-describe_rows(const struct export *x, struct header *h, uint32_t l, const char *what)
+describe_rows(const struct export *x, struct header *h, uint32_t l, enum kv_kind kind)
 {
-	const uint64_t G = x->head.model.kv_heads, E = x->head.model.head_width;
-	const uint64_t S = x->layer[l].most;
+	const int quantised = kv_row_type_quantised(kv_head_row_type(&x->head, kind, l));
+	const uint64_t G = x->head.model.kv_heads, row = kv_head_row_bytes(&x->head, kind, l);
+	const uint64_t S = x->layer[l].most, E = quantised ? row : x->head.model.head_width;
 	char name[40];
 
-	snprintf(name, sizeof name, "layers.%u.%s", l, what);
-	add_tensor(h, name, type_name(x->head.dtype), json_pack("[i,I,I,I]", 1, (json_int_t)G,
-	    (json_int_t)S, (json_int_t)E), G * S * E * kv_dtype_size(x->head.dtype));
+	snprintf(name, sizeof name, "layers.%u.%s", l, kind == KV_KEYS ? "keys" : "values");
+	add_tensor(h, name, quantised ? "U8" : type_name(x->head.dtype), json_pack("[i,I,I,I]", 1,
+	    (json_int_t)G, (json_int_t)S, (json_int_t)E), G * S * row);
 }
 
 static void
@@ -186,8 +191,8 @@ describe_all(const struct export *x, struct header *h)
 		add_tensor(h, "logits", "F32", json_pack("[i,I]", 1, (json_int_t)m->vocabulary),
 		    (uint64_t)m->vocabulary * 4);
 	for (l = 0; l < m->layers; l++) {
-		describe_rows(x, h, l, "keys");
-		describe_rows(x, h, l, "values");
+		describe_rows(x, h, l, KV_KEYS);
+		describe_rows(x, h, l, KV_VALS);
 	}
 }
 
@@ -196,15 +201,12 @@ static int
 put_header(const struct export *x, struct engine_error *e)
 {
 	struct header h = { json_object(), 0, 0 };
-	struct kv_head plain = x->head;         /* rows of dtype, as the tensors */
 	char *head = NULL, *text = NULL;
 	uint8_t length[8];
 	uint64_t size, i;
 	int rc;
 
-	memset(plain.key_type, 0, sizeof plain.key_type);
-	memset(plain.value_type, 0, sizeof plain.value_type);
-	if (kv_head_to_json(&plain, &head) != KV_OK || json_object_set_new(h.all, "__metadata__",
+	if (kv_head_to_json(&x->head, &head) != KV_OK || json_object_set_new(h.all, "__metadata__",
 	    json_pack("{s:s, s:s}", "format", "pt", "kv-snapshot", head)) != 0)
 		h.failed = 1;
 	describe_all(x, &h);
@@ -362,14 +364,15 @@ put_tensor(const struct export *x, struct kv_reader *r, enum kv_kind kind, uint3
     struct engine_error *e)
 {
 	const enum kv_row_type type = kv_head_row_type(kv_reader_head(r), kind, l);
+	const int as_stored = type == kv_head_row_type(&x->head, kind, l);
 	const struct export_layer *layer = &x->layer[l];
-	const size_t row = x->head.model.head_width * kv_dtype_size(x->head.dtype);
+	const size_t row = kv_head_row_bytes(&x->head, kind, l);
 	struct parts p = { .r = r };
 	uint32_t g;
 
 	for (g = 0; g < x->head.model.kv_heads; g++) {
-		if ((kv_row_type_quantised(type) ? put_quantised(x, &p, layer->count[g], type, e) :
-		    put_elements(x, &p, layer->count[g], row, e)) != ENGINE_OK)
+		if ((as_stored ? put_elements(x, &p, layer->count[g], row, e) :
+		    put_quantised(x, &p, layer->count[g], type, e)) != ENGINE_OK)
 			return e->code;
 		if (put_fill(x, 0, (layer->most - layer->count[g]) * (uint64_t)row, e) != ENGINE_OK)
 			return e->code;

@@ -58,20 +58,44 @@ check_tokens(const struct import *x, struct engine_error *e)
 	return ENGINE_OK;
 }
 
+/* The first tensor of elements: all others have its type. NULL: all rows are quantised. */
+static const struct tensor *
+first_elements(const struct import *x)
+{
+	uint32_t l;
+
+	for (l = 0; l < x->head.model.layers; l++) {
+		if (!kv_row_type_quantised(kv_head_row_type(&x->head, KV_KEYS, l)))
+			return find(x, l, "keys");
+		if (!kv_row_type_quantised(kv_head_row_type(&x->head, KV_VALS, l)))
+			return find(x, l, "values");
+	}
+	return NULL;
+}
+
 /* Checks keys or values. */
 static int
-check_rows(const struct import *x, uint32_t l, const char *what, enum kv_dtype dtype, uint64_t S,
+check_rows(const struct import *x, uint32_t l, enum kv_kind kind, uint64_t S,
     struct engine_error *e)
 {
-	const uint64_t G = x->head.model.kv_heads, E = x->head.model.head_width;
+	const enum kv_row_type type = kv_head_row_type(&x->head, kind, l);
+	const int quantised = kv_row_type_quantised(type);
+	const uint64_t G = x->head.model.kv_heads;
+	const uint64_t E = quantised ? kv_head_row_bytes(&x->head, kind, l) :
+	    x->head.model.head_width;
+	const char *what = kind == KV_KEYS ? "keys" : "values";
 	const struct tensor *t = find(x, l, what);
 
 	if (t == NULL)
 		return BAD(x, e, "there is no layers.%u.%s, and the model has %u layers", l, what,
 		    x->head.model.layers);
-	if (t->dtype == 0 || t->dtype != dtype)
-		return BAD(x, e, "layers.%u.%s is %s, and layers.0.keys %s: want one of BF16, F16, "
-		    "F32 for all", l, what, t->type, find(x, 0, "keys")->type);
+	if (quantised && (t->type == NULL || strcmp(t->type, "U8") != 0))
+		return BAD(x, e, "layers.%u.%s is %s, and kv-snapshot has %s for it: want U8, or "
+		    "no row_types", l, what, t->type, kv_row_type_name(type));
+	if (!quantised && (t->dtype == 0 || t->dtype != x->head.dtype))
+		return BAD(x, e, "layers.%u.%s is %s, and %s %s: want one of BF16, F16, "
+		    "F32 for all", l, what, t->type, first_elements(x)->name,
+		    first_elements(x)->type);
 	if (t->ndim != 4 || t->dim[0] != 1 || t->dim[1] != G || t->dim[2] != S || t->dim[3] != E)
 		return BAD(x, e, "layers.%u.%s: want [1][%" PRIu64 "][%" PRIu64 "][%" PRIu64 "]", l,
 		    what, G, S, E);
@@ -79,15 +103,15 @@ check_rows(const struct import *x, uint32_t l, const char *what, enum kv_dtype d
 }
 
 static int
-check_layer(const struct import *x, uint32_t l, enum kv_dtype dtype, struct engine_error *e)
+check_layer(const struct import *x, uint32_t l, struct engine_error *e)
 {
 	const struct tensor *keys = find(x, l, "keys"), *pos = find(x, l, "positions");
 	const uint64_t S = keys != NULL && keys->ndim == 4 ? keys->dim[2] : 0;
 
 	if (S >= UINT32_MAX)
 		return BAD(x, e, "layers.%u.keys: too many rows", l);
-	if (check_rows(x, l, "keys", dtype, S, e) != ENGINE_OK ||
-	    check_rows(x, l, "values", dtype, S, e) != ENGINE_OK)
+	if (check_rows(x, l, KV_KEYS, S, e) != ENGINE_OK ||
+	    check_rows(x, l, KV_VALS, S, e) != ENGINE_OK)
 		return e->code;
 	if (pos != NULL && (!is_i64(pos) || pos->ndim != 2 || pos->dim[1] != S ||
 	    (pos->dim[0] != 1 && pos->dim[0] != x->head.model.kv_heads)))
@@ -160,7 +184,7 @@ int
 import_head(struct import *x, const struct kv_head *like, struct engine_error *e)
 {
 	const char *text = safetensors_metadata(x->from, "kv-snapshot");
-	const struct tensor *keys;
+	const struct tensor *elements;
 	char why[400];
 	uint32_t l;
 
@@ -170,19 +194,21 @@ import_head(struct import *x, const struct kv_head *like, struct engine_error *e
 	if (text != NULL &&
 	    kv_head_from_json(&x->head, text, strlen(text), why, sizeof why) != KV_OK)
 		return BAD(x, e, "metadata kv-snapshot: %s", why);
-	if (text == NULL)
+	if (text == NULL) {
 		x->head = *like;
-	else if (like != NULL && kv_model_diff(&x->head.model, &like->model, "file", "--like", why,
-	    sizeof why) != 0)
+		memset(x->head.key_type, 0, sizeof x->head.key_type);
+		memset(x->head.value_type, 0, sizeof x->head.value_type);
+	} else if (like != NULL && kv_model_diff(&x->head.model, &like->model, "file", "--like",
+	    why, sizeof why) != 0) {
 		return engine_fail(e, ENGINE_EMODEL, "%s: it is of another model than --like: %s",
 		    x->name, why);
-	if ((keys = find(x, 0, "keys")) == NULL)
+	}
+	if (find(x, 0, "keys") == NULL)
 		return BAD(x, e, "there is no layers.0.keys: it is no cache");
-	x->head.dtype = keys->dtype;
-	memset(x->head.key_type, 0, sizeof x->head.key_type);
-	memset(x->head.value_type, 0, sizeof x->head.value_type);
+	if ((elements = first_elements(x)) != NULL)
+		x->head.dtype = elements->dtype;
 	for (l = 0; l < x->head.model.layers; l++)
-		if (check_layer(x, l, keys->dtype, e) != ENGINE_OK)
+		if (check_layer(x, l, e) != ENGINE_OK)
 			return e->code;
 	if (check_tokens(x, e) != ENGINE_OK || check_logits(x, e) != ENGINE_OK)
 		return e->code;
@@ -252,7 +278,8 @@ write_tensor(const struct import *x, struct kv_writer *w, const struct layer *a,
 {
 	const struct tensor *t = find(x, l, kind == KV_KEYS ? "keys" : "values");
 	const uint32_t G = x->head.model.kv_heads;
-	const size_t esize = kv_dtype_size(x->head.dtype), row = x->head.model.head_width * esize;
+	const unsigned element = kv_row_element(kv_head_row_type(&x->head, kind, l));
+	const size_t row = kv_head_row_bytes(&x->head, kind, l);
 	struct kv_span *span = engine_alloc(G, sizeof *span, e);
 	uint32_t g;
 	int rc;
@@ -262,8 +289,10 @@ write_tensor(const struct import *x, struct kv_writer *w, const struct layer *a,
 	for (g = 0; g < G; g++)
 		span[g] = (struct kv_span){ (const char *)t->data + g * a->S * row,
 		    a->count[g] * row };
-	rc = kv_write(w, kv_kind_type(kind), l, (unsigned)esize, span, G);
+	rc = kv_write(w, kv_kind_type(kind), l, element, span, G);
 	free(span);
+	if (rc == KV_EINVAL)            /* codes that are no rows of the type */
+		return BAD(x, e, "%s", kv_writer_error(w));
 	return rc == KV_OK ? ENGINE_OK : engine_fail_writer(e, w);
 }
 
