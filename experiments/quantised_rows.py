@@ -11,8 +11,12 @@ distributions (nats), and the share of tokens where both have the same likeliest
 are the percentile bootstrap over passages (intervals.py).
 
 Without --rows all types are measured: keys and values, one of them, with and without the Hadamard
-transform, and with the first and the last layer in full. --rows 'NAME=OPTIONS' adds one, with
-options of kv-quantize. The programs are found by PATH.
+transform, and with the first and the last layer in full. --rows 'NAME=OPTIONS' measures this one
+instead, with options of kv-quantize, or with --in-prompt of kv-prefill: then tokens of the first
+half attend to quantised rows, too. The programs are found by PATH.
+
+--llama GGUF measures llama.cpp instead, with the same weights and tokens, beside its own f16 rows:
+all of --rows are its types then, with and without its rotation (quantised_llama.py).
 """
 
 import argparse
@@ -23,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 
+import quantised_llama
 from measure_table import cell, check_table, md_table, summaries, write_tables
 from task_records import TaskError, run
 
@@ -72,48 +77,69 @@ def kv_bytes(path):
 class Passage:
     """Full rows of the first half, and the distributions of the second half after them."""
 
-    def __init__(self, folder, model, ids):
-        self.folder, self.model = folder, model
+    def __init__(self, folder, options, ids):
+        self.folder, self.model, self.in_prompt = folder, options.model, options.in_prompt
         self.half = len(ids) // 2
         self.next = [int(token) for token in ids[self.half:]]
         write_ids(self.path("first.ids"), ids[:self.half])
         write_ids(self.path("second.ids"), ids[self.half:])
-        program("kv-prefill", "-q", "-m", model, "--ids", "--no-template", "-o",
-                self.path("full.kv"), self.path("first.ids"))
+        self.prefill("full.kv")
         self.bytes = kv_bytes(self.path("full.kv"))
-        self.forced("full.kv", "full.npy")
-        self.full = Full(self.path("full.npy"), self.next)
+        self.full = Full(self.forced("full.kv"), self.next)
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def forced(self, snapshot, logits):
+    def prefill(self, snapshot, *words):
+        program("kv-prefill", "-q", "-m", self.model, "--ids", "--no-template", *words, "-o",
+                self.path(snapshot), self.path("first.ids"))
+
+    def forced(self, snapshot):
+        import numpy
         program("kv-prefill", "-q", "-m", self.model, "--ids", "-r", self.path(snapshot),
-                "--logits", self.path(logits), "-o", self.path("second.kv"),
+                "--logits", self.path("logits.npy"), "-o", self.path("second.kv"),
                 self.path("second.ids"))
+        return numpy.load(self.path("logits.npy"), mmap_mode="r")
 
     def measure(self, options):
-        program("kv-quantize", "-q", *shlex.split(options), "-o", self.path("small.kv"),
-                self.path("full.kv"))
-        self.forced("small.kv", "small.npy")
-        return {**self.full.compare(self.path("small.npy")),
+        words = shlex.split(options)
+        if self.in_prompt:
+            self.prefill("small.kv", *words)
+        else:
+            program("kv-quantize", "-q", *words, "-o", self.path("small.kv"), self.path("full.kv"))
+        return {**self.full.compare(self.forced("small.kv")),
                 "bytes": kv_bytes(self.path("small.kv")) / self.bytes}
+
+
+class LlamaPassage:
+    """The same of llama.cpp, which quantises each row when it is made, beside its own f16 rows"""
+
+    def __init__(self, llama, ids):
+        self.llama, self.ids = llama, [int(token) for token in ids]
+        self.half = len(ids) // 2
+        self.full = Full(self.forced("f16"), self.ids[self.half:])
+
+    def forced(self, options):
+        return self.llama.logits(self.ids, options)[self.half:]
+
+    def measure(self, options):
+        return {**self.full.compare(self.forced(options)),
+                "bytes": self.llama.bytes_of(options) / self.llama.bytes_of("f16")}
 
 
 class Full:
     """What full rows say: of the logits after each of the tokens but the last, which judge the next
     token. With p = softmax(x) and log q = y - lse(y), KL(p || q) = sum p log p - p.y + lse(y)."""
 
-    def __init__(self, path, tokens):
+    def __init__(self, logits, tokens):
         import numpy
         self.said = numpy.array(tokens[1:])
-        self.logits = numpy.load(path, mmap_mode="r")
-        self.p = numpy.empty((len(self.said), self.logits.shape[1]), numpy.float32)
+        self.p = numpy.empty((len(self.said), logits.shape[1]), numpy.float32)
         self.likeliest = numpy.empty(len(self.said), numpy.int64)
         self.loss = numpy.empty(len(self.said))
         self.negative_entropy = numpy.empty(len(self.said))
         for rows in self.pieces():
-            x = self.logits[rows].astype(numpy.float64)
+            x = logits[rows].astype(numpy.float64)
             x -= log_sum_exp(x)[:, None]
             p = numpy.exp(x)
             self.p[rows], self.likeliest[rows] = p, x.argmax(axis=1)
@@ -124,9 +150,8 @@ class Full:
         return [slice(i, min(i + AT_ONCE, len(self.said)))
                 for i in range(0, len(self.said), AT_ONCE)]
 
-    def compare(self, path):
+    def compare(self, logits):
         import numpy
-        logits = numpy.load(path, mmap_mode="r")
         loss = divergence = same = 0.0
         for rows in self.pieces():
             y = logits[rows].astype(numpy.float64)
@@ -155,6 +180,8 @@ def passages(ids, options):
 
 
 def chosen_rows(options):
+    if options.llama and not options.rows:
+        return {words: words for words in quantised_llama.ROWS}
     with open(os.path.join(options.model, "config.json"), encoding="utf-8") as file:
         layers = json.load(file)["num_hidden_layers"]
     if not options.rows:
@@ -165,6 +192,8 @@ def chosen_rows(options):
         if not equals or not words.strip():
             raise TaskError(f"--rows {text}: not NAME=OPTIONS")
         chosen[name] = words
+        if options.llama:
+            quantised_llama.read(words)
     return chosen
 
 
@@ -189,6 +218,9 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=2048, help="of a passage (2048)")
     parser.add_argument("--rows", action="append", default=[], metavar="NAME=OPTIONS",
                         help="options of kv-quantize, repeatable")
+    parser.add_argument("--in-prompt", action="store_true",
+                        help="OPTIONS are of kv-prefill")
+    parser.add_argument("--llama", metavar="GGUF", help="measure llama.cpp")
     parser.add_argument("--table", action="append", default=[], metavar="FILE",
                         help="NAME.md or NAME.tsv, repeatable")
     return parser.parse_args()
@@ -201,9 +233,10 @@ def main():
     if options.n < 1 or options.tokens < 4:
         raise TaskError("-n is at least 1, --tokens at least 4")
     rows, chosen = [], chosen_rows(options)
+    llama = quantised_llama.Llama(options.llama, options.tokens) if options.llama else None
     for number, ids in enumerate(passages(ids_of(options.model, options.text), options)):
         with tempfile.TemporaryDirectory(prefix="quantised.") as folder:
-            passage = Passage(folder, options.model, ids)
+            passage = LlamaPassage(llama, ids) if llama else Passage(folder, options, ids)
             for name, words in chosen.items():
                 rows.append({"rows": name, "question": number,
                              "measures": passage.measure(words)})

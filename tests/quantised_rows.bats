@@ -38,14 +38,19 @@ import math, numpy
 import quantised_rows
 full = numpy.array([[0, math.log(3)], [0, 0], [5, 5]], dtype="f4")
 small = numpy.array([[0, 0], [math.log(3), 0], [7, 1]], dtype="f4")
-numpy.save("full.npy", full)
-numpy.save("small.npy", small)
-got = quantised_rows.Full("full.npy", [9, 1, 0]).compare("small.npy")
+got = quantised_rows.Full(full, [9, 1, 0]).compare(small)
 # token 1 after row 0: 3/4, 1/2; token 0 after row 1: 1/2, 3/4
 print(*(round(got[what], 6) for what in ("loss", "divergence", "same")))
 divergence = (.25 * math.log(.25 / .5) + .75 * math.log(.75 / .5) + .5 * math.log(.5 / .75) + .5 * math.log(.5 / .25)) / 2
 print(round(divergence, 6))'
 	assert_line --index 0 "0.0 ${lines[1]} 0.5"
+}
+
+@test "with --in-prompt the prompt attends to quantised rows, too" {
+	run -0 --separate-stderr loss --text text -n 1 --tokens 300 --rows 'q4=--keys q4_0 --values q4_0' --table after.tsv
+	run -0 --separate-stderr loss --text text -n 1 --tokens 300 --rows 'q4=--keys q4_0 --values q4_0' --in-prompt --table in.tsv
+	assert_equal "$(measure in.tsv q4 bytes)" "$(measure after.tsv q4 bytes)"
+	less "$(measure after.tsv q4 divergence)" "$(measure in.tsv q4 divergence)"
 }
 
 @test "a text that is too short, and rows that are no options, are refused" {
@@ -55,6 +60,8 @@ print(round(divergence, 6))'
 	assert_output 'quantised_rows.py: --rows q8: not NAME=OPTIONS'
 	run -2 loss --text text -n 1 --tokens 60 --rows 'q9=--keys q9_0'
 	assert_line 'quantised_rows.py: kv-quantize ended with status 2'
+	run -2 loss --text text -n 1 --tokens 60 --rows 'q4=q4_2 rotated' --llama x.gguf
+	assert_output 'quantised_rows.py: --rows q4_2 rotated: not TYPE [TYPE] [rotated] of f16, q4_0, q4_1, q5_0, q8_0'
 	run -2 loss --text text --table x.txt
 	assert_output 'quantised_rows.py: x.txt: the name of a table ends in .md or .tsv'
 }
