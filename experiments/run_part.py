@@ -159,13 +159,13 @@ def answer_one(options, work, record, kept, tokenizer):
     seconds = time.monotonic() - started
     if scored and options.nll:
         row.update(force(options, where, right, words, snapshot))
-    share = round(100 * info["share_kept"], 3)
-    read = share
-    if "--retrieve" in words:
-        with open(stats, encoding="utf-8") as file:
-            read = round(100 * (json.load(file)["all"]["share"] or 0), 3)
+    share, stored = (round(100 * info[name], 3) for name in ("share_kept", "share_bytes"))
+    read = stored
+    if "--retrieve" in words and share:
+        with open(stats, encoding="utf-8") as file:     # a share of the bytes of all kept rows
+            read = round((json.load(file)["all"]["share"] or 0) * 100 * stored / share, 3)
     footprint = call(where, ["kv-footprint", "--json", after])
-    return {"id": record["id"], **row, "kept": share, "read": read,
+    return {"id": record["id"], **row, "kept": share, "bytes": stored, "read": read,
             **{name: percent(footprint, name) for name in ("footprint", "memory", "peak")},
             **cost(kept), "answer_seconds": round(seconds, 3)}
 

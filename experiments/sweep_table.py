@@ -12,8 +12,8 @@ SHARES = ("kept", "footprint", "memory", "peak", "read")
 SECONDS = ("keep_seconds", "answer_seconds")
 LIKELY = ("nll", "nll_low", "nll_high", "top1")
 COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, "compute", *LIKELY, *SECONDS,
-           "asked")
-OPTIONAL = (*LIKELY, "compute", "asked")        # that a table need not have
+           "asked", "bytes")
+OPTIONAL = (*LIKELY, "compute", "asked", "bytes")        # that a table need not have
 EXCEEDING = "more rows than were asked for: some are kept in any case"
 
 
@@ -99,10 +99,22 @@ def asked_of(run):
     return sum(100 * min(1, budget / n) for n in tokens) / len(tokens) if tokens else None
 
 
+def bytes_of(run):
+    """The bytes of the kept rows in %, None where that is not known (older answers)."""
+    shares = values(run, "bytes")
+    return sum(shares) / len(shares) if shares else None
+
+
+def stored(row):
+    """The bytes of the kept rows of a line of the table in %; less than `kept` where they are
+    quantised."""
+    return row["kept"] if row["bytes"] is None else row["bytes"]
+
+
 def exceeds(row):
     """Whether a line of the table keeps more than a twentieth above what was asked for: a window,
     sinks or heads that are kept in any case. Methods that keep all rows and read some do not."""
-    return row["asked"] is not None and row["read"] > row["kept"] - 0.01 \
+    return row["asked"] is not None and row["read"] > stored(row) - 0.01 \
         and row["kept"] > 1.05 * row["asked"]
 
 
@@ -112,7 +124,8 @@ def table_rows(rows):
         for (method, rate), run in runs(group).items():
             yield {**fields, "method": method, "rate": rate, "n": len(run), **score_of(run),
                    "compute": compute_of(run, full), **likelihood_of(run),
-                   **{name: mean(run, name) for name in SHARES + SECONDS}, "asked": asked_of(run)}
+                   **{name: mean(run, name) for name in SHARES + SECONDS}, "asked": asked_of(run),
+                   "bytes": bytes_of(run)}
 
 
 def pair_rows(rows, reference, name="score"):
@@ -158,6 +171,7 @@ def tsv_field(value):
 def table_lines(table):
     """The table in Markdown. Columns that nobody asked for are left out."""
     counted = any(row["compute"] is not None for row in table)
+    quantised = any(abs(stored(row) - row["kept"]) > 0.01 for row in table)
     forced = any(row["nll"] is not None for row in table)
     table = [{**row, "mark": " \\*" * exceeds(row)} for row in table]
     return markdown(table, (
@@ -165,7 +179,7 @@ def table_lines(table):
         ("95 % interval", "{low:.0f}-{high:.0f}"),
         *((("nll", "{nll:.3f}"), ("95 % interval", "{nll_low:.3f}-{nll_high:.3f}"),
            ("top-1 %", "{top1:.1f}")) if forced else ()),
-        ("kept %", "{kept:.1f}{mark}"),
+        ("kept %", "{kept:.1f}{mark}"), *([("bytes %", "{bytes:.1f}")] if quantised else ()),
         *((f"{name} %", f"{{{name}:.1f}}") for name in SHARES if name != "kept"),
         *([("compute %", "{compute:.1f}")] if counted else ()),
         ("keep s", "{keep_seconds:.2f}"), ("answer s", "{answer_seconds:.2f}")))

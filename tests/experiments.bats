@@ -106,7 +106,7 @@ need_snakemake() {
 
 @test "the jobs of a method give the answers of its script, and what it kept and read" {
 	questions
-	for method in full snapkv fier h2o-decode; do
+	for method in full snapkv fier h2o-decode q4; do
 		part keep --shared shared --out "$method" --script "$ROOT/examples/methods/$method.sh" -m "$DEMO" -r 0.3
 		part answer --kept "$method" --stop . --field method=$method >"$method.jsonl"
 		for i in 0 1 2; do
@@ -125,6 +125,9 @@ need_snakemake() {
 	# prefill, score and evict of each question, and what FIER shared with the full cache
 	assert_equal "$(json - 'o["program"]' <<<"$(head -n 1 full/00000.kv.stages.jsonl)")" kv-prefill
 	cmp full/00001.kv.stages.jsonl <(head -n 1 fier/00001.kv.stages.jsonl)
+	# q4_0: 18 of 64 bytes
+	assert_equal "$(field bytes q4.jsonl | xargs) $(field kept q4.jsonl | xargs) $(field read q4.jsonl | xargs)" \
+		'28.125 28.125 28.125 100.0 100.0 100.0 28.125 28.125 28.125'
 	for method in snapkv h2o-decode; do
 		assert_equal "$(field program $method/00002.kv.stages.jsonl | xargs)" 'kv-prefill kv-score kv-evict'
 	done
@@ -348,22 +351,24 @@ forced() {
 	"$PYTHON" - <<-'END'
 		import json
 		kept = {("full", "all"): (100, 100), ("window", "0.05"): (6.3, 6.3), ("window", "50rows"): (6.3, 6.3), ("exact", "0.05"): (4.9, 4.9),
-		        ("exact", "50rows"): (5.0, 5.0), ("reads", "0.05"): (100, 9), ("whole", "0.05"): (100, 100)}
+		        ("exact", "50rows"): (5.0, 5.0), ("reads", "0.05"): (100, 9), ("whole", "0.05"): (100, 100),
+		        ("quantised", "0.05"): (6.3, 2)}
 		for (method, rate), (rows, read) in kept.items():
 		    with open(f"{method}-{rate}.jsonl", "w") as file:
 		        for i in range(2):
 		            print(json.dumps({"id": f"q{i}", "task": "t", "score": 1, "length": 10, "tokens": 900 + 200 * i, "seed": 1, "model": "m",
 		                "method": method, "rate": rate, "kept": rows, "footprint": 1, "memory": 2, "peak": 3, "read": read,
+		                **({"bytes": 2} if method == "quantised" else {}),
 		                "keep_seconds": 1, "answer_seconds": 2, "build": "0123"}), file=file)
 		import sweep_table
 		sweep_table.write([f"{m}-{r}.jsonl" for m, r in kept], "full", "table.tsv", "table.md")
 		rows = sweep_table.read_table("table.tsv")
-		assert [round(row["asked"], 2) for row in rows] == [100, 5, 5.05, 5, 5.05, 5, 5], rows
+		assert [round(row["asked"], 2) for row in rows] == [100, 5, 5.05, 5, 5.05, 5, 5, 5], rows
 	END
 	run grep -o '| [a-z]* | [0-9a-z.]* | 2 | .* [0-9.]* \\\*' table.md
-	assert_output --regexp $'^\\| window \\| 0.05 .*\n\\| window \\| 50rows .*\n\\| whole \\| 0.05 [^\n]*$'
+	assert_output --regexp $'^\\| window \\| 0.05 .*\n\\| window \\| 50rows .*\n\\| whole \\| 0.05 .*\n\\| quantised \\| 0.05 [^\n]*$'
 	grep -qFx '\* more rows than were asked for: some are kept in any case.' table.md
-	sed '/window\|whole/d' table.tsv >less.tsv
+	sed '/window\|whole\|quantised/d' table.tsv >less.tsv
 	"$PYTHON" -c 'import sweep_table
 assert not any(sweep_table.exceeds(row) for row in sweep_table.read_table("less.tsv"))'
 }
