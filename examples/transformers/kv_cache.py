@@ -25,6 +25,8 @@ def load(path, config=None):
     with safe_open(path, "pt") as file:
         head = json.loads(file.metadata()["kv-snapshot"])
         t = {name: file.get_tensor(name) for name in file.keys()}
+    if "row_types" in head:
+        raise ValueError(f"{path}: its rows are quantised: make it without kv-convert --as-stored")
     cache = DynamicCache(config=config)
     window, whole = head["model"].get("window"), head["model"].get("whole_layers", ())
     n = head["next_position"]
