@@ -14,6 +14,7 @@
  * queries and weights rounded to the dtype of the cache and f32 sums. Other dtypes and
  * widths: gpu_attend_plain.cu. */
 #include "gpu/gpu_attend_mma.h"
+#include "gpu/gpu_quantised.h"
 
 /* The schedule of a call. Blocks of a set of KV heads, whose keys and values fit into L2
  * together, are neighbours in the grid; within a set the last query rows, which see most
@@ -308,7 +309,9 @@ gpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
 	}
 	if (!gpu_rows_of(d, &c, l, query->H, "attend") || query->H == 0)
 		return;
-	if (d->reference || !fits_tensor_cores(&c, l->dtype, o, query->q))
+	if (has_quantised(l))
+		gpu_attend_quantised(d, o, lse, query, l, &c);
+	else if (d->reference || !fits_tensor_cores(&c, l->dtype, o, query->q))
 		gpu_attend_plain(d, o, lse, query, l, &c);
 	else if (l->dtype == KV_BF16)
 		attend_dtype<bf16>(d, o, lse, query, &c);

@@ -20,6 +20,7 @@
  * piece, so that the greatest is about 2^14, and q by one for each head. A channel loses less
  * than 2^-22 of the greatest by that. */
 #include "gpu/gpu_index.h"
+#include "gpu/gpu_quantised.h"
 
 static constexpr uint32_t
 	THREADS = 128,
@@ -429,13 +430,15 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *
 		.scale = (float)(1 / sqrt((double)rows->width)) };
 	struct index x;
 	struct rows r;
-	uint32_t entries, rest;
+	const bool quantised = is_quantised(rows_k_type(rows));
+	uint32_t entries, rest, with_keys;
 
 	if (!gpu_ok(d) || !gpu_bits_fit(d, bits, rows) || !gpu_one_query_row(d, query) ||
 	    !gpu_index_of(d, &x, bits, query->H) ||
 	    !gpu_capturable_rows_of(d, &r, rows, query->H, "scores"))
 		return;
-	find_most(d, &entries, &rest, x, r, rows);
+	find_most(d, &entries, &with_keys, x, r, rows);
+	rest = quantised ? 0 : with_keys;
 	c.R = query->H / x.G;
 	const uint32_t sets = c.R <= SET ? 1 : 2;
 	const size_t shared = shared_bytes(x.E, x.rows, sets);
@@ -445,5 +448,7 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *
 		launch_for<1>(d, c, x, r, entries, rest, shared);
 	else
 		launch_for<2>(d, c, x, r, entries, rest, shared);
+	if (quantised)
+		gpu_scores_quantised(d, score, stride, query, &r, rows, &x, with_keys);
 	gpu_cap_scores(d, score, stride, query, { rows->len, gpu_rows_to_come(d, rows) }, x.G);
 }

@@ -1,6 +1,6 @@
 /* gpu_chosen.cu - selected rows: struct chosen as a kernel's argument, gather, and rows that come
  * from the host */
-#include "gpu/gpu_internal.h"
+#include "gpu/gpu_quantised.h"
 
 /* Rows of n selected entries: the last entry of the KV head, which may have fewer rows, is
  * one of them. */
@@ -90,6 +90,36 @@ UNROLL	for (uint32_t i = 0; i < PIECES; i++) {
 	}
 }
 
+template <class U>
+static void
+launch_gather(struct dev *d, struct gather_target into, const struct rows &rows,
+    const struct row_list &list, uint32_t most, size_t bytes)
+{
+	into.units = (uint32_t)(bytes / sizeof(U));
+	LAUNCH(d, gather<U>, dim3(parts_of((size_t)most * into.units, THREADS * PIECES), rows.G),
+	    THREADS, 0, into, rows, list);
+}
+
+/* Rows of quantised types, of which keys and values have sizes of their own: each by itself, as if
+ * they were keys */
+static void
+gather_quantised(struct dev *d, const struct gather_target &into, const struct rows &rows,
+    const struct row_list &list, uint32_t most, const struct layer_rows *from)
+{
+	for (int which = 0; which < (into.v != NULL ? 2 : 1); which++) {
+		const size_t bytes = which ? rows_v_bytes(from) : rows_k_bytes(from);
+		struct gather_target to = into;
+		struct rows one = rows;
+
+		to.k = which ? into.v : into.k;
+		one.k = which ? rows.v : rows.k;
+		to.v = NULL;
+		with_unit(d, (uintptr_t)to.k | (uintptr_t)one.k | bytes, [&](auto u) {
+			launch_gather<decltype(u)>(d, to, one, list, most, bytes);
+		});
+	}
+}
+
 void
 gpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
     const struct chosen *chosen)
@@ -114,13 +144,12 @@ gpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
 	}
 	if (most == 0)
 		return;
-	const int pieces = !d->reference && (bytes | places) % sizeof(uint4) == 0;
-	into.units = (uint32_t)(bytes / (pieces ? sizeof(uint4) : sizeof(uint16_t)));
-	const dim3 grid(parts_of((size_t)most * into.units, THREADS * PIECES), from->heads);
-	if (pieces)
-		LAUNCH(d, gather<uint4>, grid, THREADS, 0, into, rows, list);
+	if (has_quantised(from))
+		gather_quantised(d, into, rows, list, most, from);
+	else if (!d->reference && (bytes | places) % sizeof(uint4) == 0)
+		launch_gather<uint4>(d, into, rows, list, most, bytes);
 	else
-		LAUNCH(d, gather<uint16_t>, grid, THREADS, 0, into, rows, list);
+		launch_gather<uint16_t>(d, into, rows, list, most, bytes);
 }
 
 /* ---- rows from the host ---- */
@@ -142,7 +171,8 @@ gpu_put_scattered(struct dev *d, void *dst, const uint64_t *at, uint32_t n, cons
 {
 	const size_t size = (n * bytes + sizeof *at - 1) / sizeof *at * sizeof *at;
 	const bool wide = !d->reference && ((uintptr_t)dst | bytes) % sizeof(uint4) == 0;
-	const size_t units = bytes / (wide ? sizeof(uint4) : sizeof(uint16_t));
+	const bool odd = bytes % 2 != 0;               /* int8 and fp8 of odd widths */
+	const size_t units = bytes / (wide ? sizeof(uint4) : odd ? 1 : sizeof(uint16_t));
 	char *from;
 
 	if (n == 0 || units == 0 ||
@@ -154,6 +184,10 @@ gpu_put_scattered(struct dev *d, void *dst, const uint64_t *at, uint32_t n, cons
 		LAUNCH(d, scatter<uint4>, parts_of(n * units, THREADS), THREADS, 0, (uint4 *)dst,
 		    (const uint64_t *)(from + size), (const uint4 *)from, (uint32_t)units,
 		    n * units);
+	else if (odd)
+		LAUNCH(d, scatter<uint8_t>, parts_of(n * units, THREADS), THREADS, 0,
+		    (uint8_t *)dst, (const uint64_t *)(from + size), (const uint8_t *)from,
+		    (uint32_t)units, n * units);
 	else
 		LAUNCH(d, scatter<uint16_t>, parts_of(n * units, THREADS), THREADS, 0,
 		    (uint16_t *)dst, (const uint64_t *)(from + size), (const uint16_t *)from,

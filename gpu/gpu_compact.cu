@@ -24,13 +24,18 @@ struct moves {
 	uint32_t first[MAX_HEADS], n[MAX_HEADS], len[MAX_HEADS];
 };
 
-/* The arrays of the layer, keys and values in units; v NULL: there are no values */
+/* Keys or values, in units; at NULL: there are none */
+struct tensor {
+	void *at;
+	uint32_t units, stripes;         /* of a row */
+};
+
+/* The arrays of the layer */
 struct layer_arrays {
-	void *k, *v;
+	struct tensor k, v;
 	uint32_t *pos;
 	float *mass;                     /* NULL: none */
 	size_t stride;
-	uint32_t units, stripes;         /* of a row of keys */
 	uint32_t G, R;
 };
 
@@ -72,19 +77,19 @@ template <class T>
 static __global__ void __launch_bounds__(THREADS)
 compact(const struct layer_arrays p, const struct moves m)
 {
-	const uint32_t tensors = p.v != NULL ? 2 : 1, all = p.G * p.stripes;
+	const uint32_t keys = p.G * p.k.stripes, all = keys + p.G * p.v.stripes;
 	uint32_t b = blockIdx.x, g;
 
-	if (b < tensors * all) {
-		T *const tensor = (T *)(b < all ? p.k : p.v);
+	if (b < all) {
+		const struct tensor &t = b < keys ? p.k : p.v;
 
-		b %= all;
-		g = b / p.stripes;
-		move_up<T, STRIPE / sizeof(T)>(tensor + m.start[g] * p.units, p.units,
-		    b % p.stripes, m.list + m.from[g], m.first[g], m.n[g]);
+		b -= b < keys ? 0 : keys;
+		g = b / t.stripes;
+		move_up<T, STRIPE / sizeof(T)>((T *)t.at + m.start[g] * t.units, t.units,
+		    b % t.stripes, m.list + m.from[g], m.first[g], m.n[g]);
 		return;
 	}
-	b -= tensors * all;
+	b -= all;
 	if (b < p.G) {
 		move_up<uint32_t, 1>(p.pos + m.start[b], 1, 0, m.list + m.from[b], m.first[b],
 		    m.n[b]);
@@ -98,22 +103,22 @@ compact(const struct layer_arrays p, const struct moves m)
 		mass[i] = 0;
 }
 
-/* blockIdx.y is the KV head; one thread for each column of 16 bits of keys and values, and
- * for each other list; row after row. */
+/* blockIdx.y is the KV head; one thread for each column of bytes of keys and values, and for each
+ * other list; row after row. */
 static __global__ void __launch_bounds__(THREADS)
 reference_compact(const struct layer_arrays p, const struct moves m)
 {
 	const uint32_t g = blockIdx.y, *from = m.list + m.from[g], first = m.first[g], n = m.n[g];
-	const uint32_t i = blockIdx.x * THREADS + threadIdx.x, other = i - 2 * p.units;
+	const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+	const uint32_t other = i - p.k.units - p.v.units;
 
-	if (i < 2 * p.units) {
-		uint16_t *at = (uint16_t *)(i < p.units ? p.k : p.v);
+	if (i < p.k.units + p.v.units) {
+		const struct tensor &t = i < p.k.units ? p.k : p.v;
+		unsigned char *at = (unsigned char *)t.at + m.start[g] * t.units +
+		    (i < p.k.units ? i : i - p.k.units);
 
-		if (at == NULL)
-			return;
-		at += m.start[g] * p.units + i % p.units;
 		for (uint32_t j = 0; j < n; j++)
-			at[(size_t)(first + j) * p.units] = at[(size_t)from[j] * p.units];
+			at[(size_t)(first + j) * t.units] = at[(size_t)from[j] * t.units];
 	} else if (other == 0) {
 		uint32_t *pos = p.pos + m.start[g];
 
@@ -177,16 +182,23 @@ put_list(struct dev *d, struct moves *m, uint32_t G, uint32_t *const *keep, uint
 	}
 }
 
+static void
+split_rows(struct tensor *t, size_t row, size_t unit)
+{
+	t->units = t->at != NULL ? (uint32_t)(row / unit) : 0;
+	t->stripes = t->at != NULL ? parts_of(row, STRIPE) : 0;
+}
+
 template <class T>
 static void
-launch_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, size_t row)
+launch_compact(struct dev *d, struct layer_arrays *p, const struct moves *m,
+    const struct layer_rows *l)
 {
 	const uint32_t lists = p->G * (1 + (p->mass != NULL ? p->R : 0));
 
-	p->units = (uint32_t)(row / sizeof(T));
-	p->stripes = parts_of(row, STRIPE);
-	LAUNCH(d, compact<T>, (p->v != NULL ? 2 : 1) * p->G * p->stripes + lists, THREADS, 0, *p,
-	    *m);
+	split_rows(&p->k, rows_k_bytes(l), sizeof(T));
+	split_rows(&p->v, rows_v_bytes(l), sizeof(T));
+	LAUNCH(d, compact<T>, p->G * (p->k.stripes + p->v.stripes) + lists, THREADS, 0, *p, *m);
 }
 
 /* The checks of compact() and compact_listed(). Returns 0 after a failure, or when no row is
@@ -215,20 +227,23 @@ static void
 run_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, struct layer_rows *l,
     const uint32_t *count, uint64_t moving)
 {
-	const size_t row = l->width * kv_dtype_size(l->dtype);
-	const uintptr_t alignment = row | (uintptr_t)l->k | (uintptr_t)l->v;
+	const uintptr_t alignment = rows_k_bytes(l) | (l->v != NULL ? rows_v_bytes(l) : 0) |
+	    (uintptr_t)l->k | (uintptr_t)l->v;
 
 	if (d->reference) {
-		p->units = (uint32_t)(row / sizeof(uint16_t));
-		LAUNCH(d, reference_compact, dim3(parts_of(2 * p->units + 1 + p->R, THREADS), p->G),
-		    THREADS, 0, *p, *m);
+		split_rows(&p->k, rows_k_bytes(l), 1);
+		split_rows(&p->v, rows_v_bytes(l), 1);
+		LAUNCH(d, reference_compact, dim3(parts_of(p->k.units + p->v.units + 1 + p->R,
+		    THREADS), p->G), THREADS, 0, *p, *m);
 	} else if (moving > 0 || p->mass != NULL) {
 		if (alignment % sizeof(uint4) == 0)
-			launch_compact<uint4>(d, p, m, row);
+			launch_compact<uint4>(d, p, m, l);
 		else if (alignment % sizeof(uint32_t) == 0)
-			launch_compact<uint32_t>(d, p, m, row);
-		else
-			launch_compact<uint16_t>(d, p, m, row);
+			launch_compact<uint32_t>(d, p, m, l);
+		else if (alignment % sizeof(uint16_t) == 0)
+			launch_compact<uint16_t>(d, p, m, l);
+		else                           /* int8 and fp8 of odd widths */
+			launch_compact<uint8_t>(d, p, m, l);
 	}
 	for (uint32_t g = 0; g < l->heads; g++)
 		l->len[g] = count[g];
@@ -237,8 +252,8 @@ run_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, struct
 static struct layer_arrays
 arrays_of(const struct layer_rows *l, float *mass, size_t stride)
 {
-	return { .k = l->k, .v = l->v, .pos = l->pos, .mass = mass, .stride = stride, .units = 0,
-		.stripes = 0, .G = l->heads, .R = 0 };
+	return { .k = { l->k, 0, 0 }, .v = { l->v, 0, 0 }, .pos = l->pos, .mass = mass,
+		.stride = stride, .G = l->heads, .R = 0 };
 }
 
 void

@@ -30,6 +30,7 @@
  * - gpu_decode_mma.h: tensor cores, queries and weights as sums of 16-bit numbers. For more query
  *   rows, where FMAs would be the limit. */
 #include "gpu/gpu_decode_split.h"
+#include "gpu/gpu_quantised.h"
 
 /* ---- the kernels ---- */
 
@@ -113,13 +114,6 @@ launch_splits(struct dev *d, const struct launch &l)
 	});
 }
 
-/* The query rows of a group */
-static uint32_t
-group_rows(const struct decode_call *w)
-{
-	return w->N * (w->H / w->c.G) <= 4 ? 4 : 8;
-}
-
 /* The lanes of a row */
 static uint32_t
 row_lanes(const struct decode_call *w, enum kv_dtype dtype)
@@ -181,12 +175,10 @@ launch(struct dev *d, const struct launch &l, enum kv_dtype dtype)
 static void
 add_call(struct launch *l, const struct decode_call *w, uint32_t splits)
 {
-	const size_t shared = (parts_of(w->splits, 4) * 4 + WARPS * w->c.E) * sizeof(float);
-
 	l->n++;
 	l->blocks = max(l->blocks, splits * w->groups);
 	l->combined = max(l->combined, w->N * w->H);
-	l->combine_shared = max(l->combine_shared, shared);
+	l->combine_shared = max(l->combine_shared, combine_shared(w));
 }
 
 /* ---- the ops ---- */
@@ -201,56 +193,27 @@ takes_pieces(const struct decode_call *w, size_t bytes)
 	return bytes > 0 && bytes <= 32 * 16 && (bytes | at) % 16 == 0;
 }
 
-/* Completes w, whose rows and list are set, but for partial results. query: its pos is NULL where
- * all rows are seen. o and lse may each be NULL. Returns 0 when the fast kernel does not take the
- * call. */
+/* complete_call(). Returns 0 when the fast kernel does not take the call. */
 static int
 plan_call(const struct dev *d, struct decode_call *w, float *o, float *lse,
     const struct query *query, enum kv_dtype dtype)
 {
-	w->o = o;
-	w->lse = lse;
-	w->q = query->q;
-	w->qpos = query->pos;
-	w->N = query->N;
-	w->H = query->H;
-	if (d->reference || !takes_pieces(w, w->c.E * kv_dtype_size(dtype)))
-		return 0;
-	if (o == NULL)
-		w->c.v = NULL;
-	w->scale = (float)(M_LOG2E / sqrt((double)w->c.E));
-	w->groups = parts_of((size_t)w->N * (w->H / w->c.G), group_rows(w));
-	w->splits = max(1u, BLOCKS * d->sms / w->groups);
-	w->limits = limits_of(query, M_LOG2E);
-	return 1;
-}
-
-/* Bytes of the partial results of so many splits, a multiple of 16 */
-static size_t
-parts_size(const struct decode_call *w, uint32_t splits)
-{
-	const size_t parts = (size_t)(splits + w->c.G) * w->N * (w->H / w->c.G);
-
-	return (parts * (w->c.E + 2) * sizeof(float) + w->c.G * sizeof *w->visible + 15) / 16 * 16;
-}
-
-static void
-place_parts(struct decode_call *w, uint32_t splits, char *at)
-{
-	const size_t parts = (size_t)(splits + w->c.G) * w->N * (w->H / w->c.G);
-
-	w->part_out = (float *)at;
-	w->part_sum = (float2 *)(w->part_out + parts * w->c.E);
-	w->visible = (struct visible *)(w->part_sum + parts);
+	complete_call(d, w, o, lse, query, BLOCKS);
+	return !d->reference && takes_pieces(w, w->c.E * kv_dtype_size(dtype));
 }
 
 static void
 attend_decode(struct dev *d, float *o, float *lse, struct decode_call *w,
-    const struct query *query, enum kv_dtype dtype)
+    const struct query *query, const struct layer_rows *rows)
 {
+	const enum kv_dtype dtype = rows->dtype;
 	struct launch l = {};
 	char *parts;
 
+	if (has_quantised(rows)) {
+		gpu_decode_quantised(d, o, lse, w, query, rows);
+		return;
+	}
 	if (!plan_call(d, w, o, lse, query, dtype)) {
 		gpu_attend_naive(d, o, lse, query, &w->c, &w->list, dtype);
 		return;
@@ -274,7 +237,7 @@ gpu_attend_decode(struct dev *d, float *o, float *lse, const struct query *query
 	if (query->N > 0 && query->H > 0 &&
 	    gpu_capturable_rows_of(d, &w.c, l, query->H, "attend") &&
 	    gpu_row_list_of(d, &w.list, l, NULL))
-		attend_decode(d, o, lse, &w, query, l->dtype);
+		attend_decode(d, o, lse, &w, query, l);
 }
 
 /* c, list <- the selected rows. Lists of rows stay as long when rows are appended; how many
@@ -302,7 +265,7 @@ gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const stru
 	all.pos = NULL;
 	if (query->H > 0 && gpu_one_query_row(d, query) &&
 	    chosen_rows_of(d, &w.c, &w.list, l, query->H, chosen))
-		attend_decode(d, o, NULL, &w, &all, l->dtype);
+		attend_decode(d, o, NULL, &w, &all, l);
 }
 
 /* The splits that have rows, at most. Of all rows also when some have been appended that there is
@@ -355,7 +318,8 @@ same_kernels(const struct decode_call *a, enum kv_dtype a_dtype, const struct de
 	    is_limited(a->limits) == is_limited(b->limits);
 }
 
-/* Fills w with one of several calls. Returns 0 where it cannot be one. */
+/* Fills w with one of several calls. Returns 0 where it cannot be one; with quantised rows each is
+ * by itself. */
 static int
 plan_one(struct dev *d, struct decode_call *w, const struct attention *a)
 {
@@ -363,7 +327,7 @@ plan_one(struct dev *d, struct decode_call *w, const struct attention *a)
 	struct query query = a->query;
 
 	*w = {};
-	if (query.N == 0 || query.N > DECODE_QUERIES || query.H == 0)
+	if (query.N == 0 || query.N > DECODE_QUERIES || query.H == 0 || has_quantised(l))
 		return 0;
 	if (a->chosen == NULL)
 		return gpu_capturable_rows_of(d, &w->c, l, query.H, "attend") &&

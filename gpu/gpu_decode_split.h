@@ -31,6 +31,65 @@ struct decode_call {
 	struct visible *visible; /* [G] what the first kernel of a limited call has found */
 };
 
+/* ---- the host's part ---- */
+
+/* The query rows of a group */
+static inline uint32_t
+group_rows(const struct decode_call *w)
+{
+	return w->N * (w->H / w->c.G) <= 4 ? 4 : 8;
+}
+
+/* Completes w, whose rows and list are set, but for partial results. query: its pos is NULL where
+ * all rows are seen. o and lse may each be NULL. blocks: of an SM */
+static inline void
+complete_call(const struct dev *d, struct decode_call *w, float *o, float *lse,
+    const struct query *query, uint32_t blocks)
+{
+	w->o = o;
+	w->lse = lse;
+	w->q = query->q;
+	w->qpos = query->pos;
+	w->N = query->N;
+	w->H = query->H;
+	if (o == NULL)
+		w->c.v = NULL;
+	w->scale = (float)(M_LOG2E / sqrt((double)w->c.E));
+	w->groups = parts_of((size_t)w->N * (w->H / w->c.G), group_rows(w));
+	w->splits = max(1u, blocks * d->sms / w->groups);
+	w->limits = limits_of(query, M_LOG2E);
+}
+
+/* Bytes of the partial results of so many splits, a multiple of 16 */
+static inline size_t
+parts_size(const struct decode_call *w, uint32_t splits)
+{
+	const size_t parts = (size_t)(splits + w->c.G) * w->N * (w->H / w->c.G);
+
+	return (parts * (w->c.E + 2) * sizeof(float) + w->c.G * sizeof *w->visible + 15) / 16 * 16;
+}
+
+static inline void
+place_parts(struct decode_call *w, uint32_t splits, char *at)
+{
+	const size_t parts = (size_t)(splits + w->c.G) * w->N * (w->H / w->c.G);
+
+	w->part_out = (float *)at;
+	w->part_sum = (float2 *)(w->part_out + parts * w->c.E);
+	w->visible = (struct visible *)(w->part_sum + parts);
+}
+
+/* The dynamic shared memory of combine_block() */
+static inline size_t
+combine_shared(const struct decode_call *w)
+{
+	return (parts_of(w->splits, 4) * 4 + WARPS * w->c.E) * sizeof(float);
+}
+
+/* gpu_decode_quantised.cu: the call with quantised rows, of which c and list are set */
+void gpu_decode_quantised(struct dev *, float *o, float *lse, struct decode_call *,
+    const struct query *, const struct layer_rows *);
+
 /* ---- the splits ----
  *
  * appended: appended_rows(), which a thread reads once; in a loop over KV heads it would be
@@ -194,6 +253,21 @@ write_part(const struct decode_call &w, const struct warp_sums<M, WIDTH> &from, 
 	}
 }
 
+/* Does a group of M query rows see all rows [first, end) at these positions? Positions ascend:
+ * where the first query sees the last row and, through a window, the last query the first row, all
+ * queries see all rows. */
+template <uint32_t M, bool LIMITED>
+DEVICE bool
+sees_all(const struct decode_call &w, const uint32_t *pos, uint32_t first, uint32_t end,
+    uint32_t group)
+{
+	const uint32_t R = w.H / w.c.G;
+
+	return w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
+	    (!LIMITED || w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <=
+	    w.limits.reach));
+}
+
 /* The rows [first, end) of the list of KV head g, for a group of query rows */
 template <class W, bool LIMITED>
 DEVICE void
@@ -213,11 +287,7 @@ attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t fir
 	uint32_t here = NO_ROW;
 
 	prologue<W>(r, ring, cursor, w.list);
-	/* Positions ascend: where the first query sees the last row and, through a window, the
-	 * last query the first row, all queries see all rows. */
-	if (w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
-	    (!LIMITED || w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <=
-	    w.limits.reach)))
+	if (sees_all<M, LIMITED>(w, pos, first, end, group))
 		pos = NULL;
 	else
 		here = w.qpos[min(group * M + W::query_of(lane), w.N * R - 1) / R];
@@ -231,12 +301,12 @@ attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t fir
 }
 
 /* First kernel: one block for each split and group of query rows. The groups of a split are
- * neighbours in the grid, so that they read the same rows at about the same time. */
-template <class W, bool LIMITED>
+ * neighbours in the grid, so that they read the same rows at about the same time. Calls work(g,
+ * first, end, part, group) for the rows [first, end) of each KV head in the split. */
+template <bool LIMITED, class F>
 DEVICE void
-attend_block(const struct decode_call &w, uint32_t block)
+for_rows_of_split(const struct decode_call &w, uint32_t block, F &&work)
 {
-	DYN_SHARED(uint4, shared);
 	SHARED(struct visible[MAX_HEADS], visible);
 	const uint32_t split = block / w.groups, group = block % w.groups;
 	const uint32_t appended = appended_rows(w.c);
@@ -255,10 +325,21 @@ attend_block(const struct decode_call &w, uint32_t block)
 		if (next <= first || next == at)
 			continue;
 		const uint32_t before = LIMITED ? visible[g].first : 0;
-		attend_rows<W, LIMITED>(w, shared, g,
-		    before + (uint32_t)(at < first ? first - at : 0),
+		work(g, before + (uint32_t)(at < first ? first - at : 0),
 		    before + (uint32_t)((next < end ? next : end) - at), split + g, group);
 	}
+}
+
+template <class W, bool LIMITED>
+DEVICE void
+attend_block(const struct decode_call &w, uint32_t block)
+{
+	DYN_SHARED(uint4, shared);
+
+	for_rows_of_split<LIMITED>(w, block, [&](uint32_t g, uint32_t first, uint32_t end,
+	    uint32_t part, uint32_t group) {
+		attend_rows<W, LIMITED>(w, shared, g, first, end, part, group);
+	});
 }
 
 /* ---- combining the splits ---- */

@@ -66,7 +66,9 @@ gpu_check_wait(struct dev *d, const char *what, cudaError_t e)
 int
 gpu_sync_event(struct dev *d, const char *what, cudaEvent_t e)
 {
-	return gpu_ok(d) && gpu_check_wait(d, what, cudaEventSynchronize(e));
+	if (gpu_ok(d) && gpu_check_wait(d, what, cudaEventSynchronize(e)))
+		gpu_check_refused(d);
+	return gpu_ok(d);
 }
 
 /* ---- launches ---- */
@@ -156,6 +158,7 @@ gpu_close(struct dev *d)
 		cudaStreamSynchronize(d->stream);
 	gpu_fetches_free(d);
 	gpu_graph_drop(d);
+	gpu_host_free(d, d->refused);
 	gpu_free(d, d->appended);
 	for (i = 0; i < SCRATCHES; i++)
 		gpu_free(d, d->scratch[i].at);
@@ -282,6 +285,7 @@ gpu_sync(struct dev *d)
 	gpu_weights_end(d);
 	if (gpu_ok(d))
 		gpu_check_wait(d, "GPU", cudaStreamSynchronize(d->stream));
+	gpu_check_refused(d);
 	gpu_fetches_end(d);
 	return gpu_ok(d) ? NULL : d->error;
 }

@@ -9,7 +9,7 @@
  * Fetches that are ahead run on a stream of their own, in few blocks: the bus is what they wait
  * for, and the multiprocessors are the step's. */
 #include "gpu/gpu_block.h"
-#include "gpu/gpu_internal.h"
+#include "gpu/gpu_quantised.h"
 
 constexpr uint32_t PLACE_THREADS = 1024, FETCH_THREADS = 256;
 /* units of keys, and of values, that a thread has in flight */
@@ -176,6 +176,41 @@ UNROLL		for (uint32_t i = 0; i < PIECES; i++) {
 	}
 }
 
+/* As fetch_rows(), of keys or of values only, which have sizes of their own where rows are
+ * quantised: those of way.from_k. keys: only those that t says. */
+template <class U>
+static __global__ void __launch_bounds__(FETCH_THREADS)
+fetch_tensor(const struct fetch_route way, const struct slot_table t, bool keys)
+{
+	const uint32_t g = blockIdx.y, units = way.units, all = t.n[g] * units;
+	const uint32_t *new_row = t.new_row + (size_t)g * t.slots;
+	const uint32_t *new_slot = t.new_slot + (size_t)g * t.slots;
+	const U *from = (const U *)way.from_k + way.from[g] * units;
+	U *to = (U *)way.to_k + way.to[g] * units, held[PIECES];
+	bool fetched[PIECES];
+
+	for (uint32_t first = blockIdx.x * FETCH_THREADS * PIECES; first < all;
+	    first += gridDim.x * FETCH_THREADS * PIECES) {
+UNROLL		for (uint32_t i = 0; i < PIECES; i++) {
+			const uint32_t at = first + i * FETCH_THREADS + threadIdx.x;
+			const uint32_t r = at < all ? new_row[at / units] : 0;
+
+			fetched[i] = at < all && (!keys || brings_key(t, g, r));
+			if (fetched[i])
+				held[i] = load_pinned(from + (size_t)r * units + at % units);
+			if (at < all && at % units == 0)
+				way.to_pos[way.to[g] + new_slot[at / units]] =
+				    way.from_pos[way.pos[g] + r];
+		}
+UNROLL		for (uint32_t i = 0; i < PIECES; i++) {
+			const uint32_t at = first + i * FETCH_THREADS + threadIdx.x;
+
+			if (fetched[i])
+				to[(size_t)new_slot[at / units] * units + at % units] = held[i];
+		}
+	}
+}
+
 /* Fills t and way. Returns 0 after a failure. */
 static int
 fetch_of(struct dev *d, struct slot_table *t, struct fetch_route *way,
@@ -204,15 +239,44 @@ fetch_of(struct dev *d, struct slot_table *t, struct fetch_route *way,
 	return 1;
 }
 
+static void
+launch_place(struct dev *d, cudaStream_t stream, struct chosen *to, const struct row_list &list,
+    const struct slot_table &t, uint32_t G)
+{
+	LAUNCH_ON(d, stream, place_rows, G, PLACE_THREADS,
+	    (t.slots + 31) / 32 * sizeof(uint32_t), to->at, to->stride, list, t);
+}
+
 template <class U>
 static void
-launch_fetch(struct dev *d, cudaStream_t stream, struct chosen *to, const struct row_list &list,
-    const struct slot_table &t, const struct fetch_route &way)
+launch_fetch(struct dev *d, cudaStream_t stream, const struct slot_table &t,
+    const struct fetch_route &way)
 {
-	LAUNCH_ON(d, stream, place_rows, way.heads, PLACE_THREADS,
-	    (t.slots + 31) / 32 * sizeof(uint32_t), to->at, to->stride, list, t);
 	LAUNCH_ON(d, stream, fetch_rows<U>, dim3(parts_of(FETCH_BLOCKS, way.heads), way.heads),
 	    FETCH_THREADS, 0, way, t);
+}
+
+static void
+launch_tensor(struct dev *d, cudaStream_t stream, const struct slot_table &t,
+    struct fetch_route way, size_t bytes, bool keys)
+{
+	with_unit(d, (uintptr_t)way.from_k | (uintptr_t)way.to_k | bytes, [&](auto u) {
+		way.units = (uint32_t)(bytes / sizeof u);
+		LAUNCH_ON(d, stream, fetch_tensor<decltype(u)>,
+		    dim3(parts_of(FETCH_BLOCKS, way.heads), way.heads), FETCH_THREADS, 0, way, t,
+		    keys);
+	});
+}
+
+/* Keys, and then values */
+static void
+launch_quantised(struct dev *d, cudaStream_t stream, const struct slot_table &t,
+    struct fetch_route way, const struct layer_rows *to)
+{
+	launch_tensor(d, stream, t, way, rows_k_bytes(to), true);
+	way.from_k = way.from_v;
+	way.to_k = way.to_v;
+	launch_tensor(d, stream, t, way, rows_v_bytes(to), false);
 }
 
 /* ---- beside other work ---- */
@@ -268,8 +332,12 @@ gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen
 		list->n[g] = from.n[g];
 	if (ahead && !begin_ahead(d))
 		return d->fetching.n;
-	(wide ? launch_fetch<uint4> : launch_fetch<uint16_t>)(d, ahead ? d->fetching.stream :
-	    d->stream, list, from, table, way);
+	const cudaStream_t stream = ahead ? d->fetching.stream : d->stream;
+	launch_place(d, stream, list, from, table, way.heads);
+	if (has_quantised(f->to))
+		launch_quantised(d, stream, table, way, f->to);
+	else
+		(wide ? launch_fetch<uint4> : launch_fetch<uint16_t>)(d, stream, table, way);
 	if (!ahead)
 		return d->fetching.n;
 	d->no_early_start = no_early_start;       /* nothing has come to the other stream */

@@ -1,6 +1,7 @@
 /* gpu_index.cu - building indexes: one-bit keys (FIER; kv-snapshot(5), 4.15) and page bounds
  * (Quest; 4.16) */
 #include "gpu/gpu_index.h"
+#include "gpu/gpu_quantised.h"
 
 enum { THREADS = 128 };
 
@@ -51,23 +52,6 @@ gpu_bits_fit(struct dev *d, const struct entries *e, const struct layer_rows *ro
 
 /* ---- building entries ---- */
 
-/* The entries of a KV head that a call builds */
-struct to_pack {
-	uint32_t first, end;
-};
-
-/* All that are missing; of a launch of a graph that appends a row, the one that this row
- * completes: those before it are there. */
-DEVICE struct to_pack
-entries_to_pack(const struct index &x, const struct rows &from, uint32_t g)
-{
-	const uint32_t appended = appended_rows(from), len = from.len[g] + appended;
-
-	if (appended == 0)
-		return { x.done[g], x.len[g] };
-	return { (len - 1) / x.rows, len / x.rows };
-}
-
 /* Minimum and maximum of a channel over u keys, E apart. NaNs are ignored; where all are NaN
  * the result is infinity and -infinity. */
 template <class T>
@@ -82,26 +66,6 @@ bounds(float *least, float *most, const T *key, uint32_t u, uint32_t E)
 		*least = fminf(*least, k);
 		*most = fmaxf(*most, k);
 	}
-}
-
-/* v rounded to f16 and clamped to +-65504. Zeros are positive; a NaN, the scale of keys that
- * are all the same infinity, becomes 0. */
-DEVICE f16
-to_half(float v)
-{
-	if (!(fabsf(v) > 0x1p-25f))
-		return { 0 };
-	return narrow<f16>(fmaxf(-65504, fminf(65504, v)));
-}
-
-/* Is a key above the middle of its range? Doubling the distance to the minimum is exact,
- * halving the scale may not be. */
-DEVICE bool
-above(float key, float least, float scale)
-{
-	const float d = __fsub_rn(key, least);
-
-	return __fadd_rn(d, d) > scale;
 }
 
 /* One block for each entry, one thread for each channel */
@@ -137,31 +101,6 @@ reference_pack_bits(const struct index x, const struct rows from)
 			bits[r / 8] = (unsigned char)byte;
 		}
 	}
-}
-
-template <class T> DEVICE T not_a_number(void);
-template <> __device__ __forceinline__ float
-not_a_number<float>(void)
-{
-	return __uint_as_float(0x7fc00000);
-}
-template <> __device__ __forceinline__ f16
-not_a_number<f16>(void)
-{
-	return { 0x7e00 };
-}
-template <> __device__ __forceinline__ bf16
-not_a_number<bf16>(void)
-{
-	return { 0x7fc0 };
-}
-
-/* A bound of a page; adding 0 turns -0 into 0. */
-template <class T>
-DEVICE T
-bound(float v, bool none)
-{
-	return none ? not_a_number<T>() : narrow<T>(v + 0.0f);
 }
 
 /* One block for each entry, one thread for each channel */
@@ -390,11 +329,17 @@ gpu_pack_bits(struct dev *d, struct entries *e, const struct layer_rows *rows)
 	if (!gpu_ok(d))
 		return;
 	const int fast = in_pairs(d, x, from, rows->dtype);
-	const unsigned kernel = 1u << (3 * rows->dtype + (!fast ? 0 : x.rows == 16 ? 1 : 2));
+	const int quantised = is_quantised(rows_k_type(rows));
+	const unsigned kernel = 1u << (quantised ? 0 : 3 * rows->dtype +
+	    (!fast ? 0 : x.rows == 16 ? 1 : 2));
 	if (most == 0 && !d->capturing && (d->packed & kernel) != 0)
 		return;
 	d->packed |= kernel;
 	most = max(most, 1u);
+	if (quantised) {
+		gpu_pack_quantised(d, &x, &from, rows, 0, most);
+		return;
+	}
 	const dim3 blocks(parts_of((size_t)most * (x.E / 2), THREADS), x.G);
 	with_type(rows->dtype, [&](auto t) {
 		using T = decltype(t);
@@ -420,6 +365,10 @@ gpu_pack_pages(struct dev *d, struct entries *e, const struct layer_rows *rows)
 		return;
 	from.appended = NULL;
 	gpu_fixes_lengths(d);
+	if (is_quantised(rows_k_type(rows))) {
+		gpu_pack_quantised(d, &x, &from, rows, 1, most);
+		return;
+	}
 	const dim3 blocks(parts_of((size_t)most * (x.E / 2), THREADS), x.G);
 	const int fast = in_pairs(d, x, from, rows->dtype);
 	with_type(rows->dtype, [&](auto t) {

@@ -52,6 +52,72 @@ existing_entries(const struct index &x, const struct rows &r, uint32_t g, uint32
 	return appended == 0 ? x.len[g] : (r.len[g] + appended) / x.rows;
 }
 
+/* ---- building entries ---- */
+
+/* The entries of a KV head that a call builds */
+struct to_pack {
+	uint32_t first, end;
+};
+
+/* All that are missing; of a launch of a graph that appends a row, the one that this row
+ * completes: those before it are there. */
+DEVICE struct to_pack
+entries_to_pack(const struct index &x, const struct rows &from, uint32_t g)
+{
+	const uint32_t appended = appended_rows(from), len = from.len[g] + appended;
+
+	if (appended == 0)
+		return { x.done[g], x.len[g] };
+	return { (len - 1) / x.rows, len / x.rows };
+}
+
+/* v rounded to f16 and clamped to +-65504. Zeros are positive; a NaN, the scale of keys that
+ * are all the same infinity, becomes 0. */
+DEVICE f16
+to_half(float v)
+{
+	if (!(fabsf(v) > 0x1p-25f))
+		return { 0 };
+	return narrow<f16>(fmaxf(-65504, fminf(65504, v)));
+}
+
+/* Is a key above the middle of its range? Doubling the distance to the minimum is exact,
+ * halving the scale may not be. */
+DEVICE bool
+above(float key, float least, float scale)
+{
+	const float d = __fsub_rn(key, least);
+
+	return __fadd_rn(d, d) > scale;
+}
+
+template <class T> DEVICE T not_a_number(void);
+template <> __device__ __forceinline__ float
+not_a_number<float>(void)
+{
+	return __uint_as_float(0x7fc00000);
+}
+template <> __device__ __forceinline__ f16
+not_a_number<f16>(void)
+{
+	return { 0x7e00 };
+}
+template <> __device__ __forceinline__ bf16
+not_a_number<bf16>(void)
+{
+	return { 0x7fc0 };
+}
+
+/* A bound of a page; adding 0 turns -0 into 0. */
+template <class T>
+DEVICE T
+bound(float v, bool none)
+{
+	return none ? not_a_number<T>() : narrow<T>(v + 0.0f);
+}
+
+/* ---- scores ---- */
+
 DEVICE uint32_t
 at_most(size_t n, uint32_t most)
 {

@@ -6,6 +6,7 @@
  * gpu_graph.cu         CUDA graphs: capture and launch of a decode step
  * gpu_weights.cu       upload of weights
  * gpu_rows.cu          embedding lookup, RMSNorm, rounding, SwiGLU
+ * gpu_quantised*.cu    rows of quantised types: append, attention, scores, indexes
  * gpu_rope_append.cu   RoPE, append to the cache, both in one
  * gpu_argmax.cu        argmax of the logits
  * gpu_matmul.cu        matrix products: chooses between the two files below
@@ -61,6 +62,7 @@ enum scratch {
 	SCRATCH_X,                   /* activations in 16 bits */
 	SCRATCH_PARTS,               /* partial results, between two kernels of an op */
 	SCRATCH_LIST,                /* lists from the host */
+	SCRATCH_QUERIES,             /* Walsh-Hadamard transforms of queries */
 	SCRATCH_BINS,                /* topk()'s histograms: all zero between two calls */
 	SCRATCHES
 };
@@ -126,6 +128,9 @@ struct dev {
 	struct fetching fetching;
 	struct weights *weights;     /* gpu_weights.cu's */
 	struct upload *upload;
+	/* pinned memory, NULL: none yet: rows that a quantised type cannot store, which
+	 * gpu_check_refused() makes a failure (gpu_quantised_append.cu) */
+	uint32_t *refused;
 	size_t expected;             /* bytes of weights that expect() announced; 0 = not known */
 };
 
@@ -150,6 +155,8 @@ gpu_ok(const struct dev *d)
 {
 	return d->error[0] == '\0';
 }
+/* Remembers the failure where a kernel that has ended could not store a row. */
+void gpu_check_refused(struct dev *);
 /* Waits for the event. Returns 0 after remembering a failure under that name. */
 int gpu_sync_event(struct dev *, const char *what, cudaEvent_t);
 /* The pool of alloc() and free(), which are in the order of the stream */

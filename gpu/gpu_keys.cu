@@ -6,7 +6,7 @@
  *
  * A key is split over lanes of 8 elements each, their number rounded up to a power of two, so
  * that a warp reads several keys at a time; each lane has HELD loads in flight. */
-#include "gpu/gpu_internal.h"
+#include "gpu/gpu_quantised.h"
 
 constexpr uint32_t THREADS = 256, WARPS = THREADS / 32;
 constexpr uint32_t V = 8;                /* elements of a lane */
@@ -214,6 +214,101 @@ reference_anchors(double *anchors, const struct rows rows)
 	anchors[g * E + e] = all;
 }
 
+/* ---- keys of quantised types ----
+ *
+ * One warp for each key, for all widths. Transformed keys are as long as those that they stand for,
+ * and have the same angles. */
+
+DEVICE double
+square_of(const unsigned char *key, const struct row_format &f, uint32_t E)
+{
+	double sum = 0;
+
+	for_channels(key, f, E, threadIdx.x % 32, 32, [&](uint32_t, float x) {
+		sum += (double)x * x;
+	});
+	return sum_lanes(sum, 32);
+}
+
+/* anchors NULL: norms */
+static __global__ void __launch_bounds__(THREADS)
+score_quantised(float *score, size_t stride, const struct rows rows, const double *anchors,
+    const struct row_format f)
+{
+	const uint32_t g = blockIdx.y, row = blockIdx.x * WARPS + threadIdx.x / 32;
+	double dot = 0;
+
+	if (row >= rows.len[g])
+		return;
+	const unsigned char *key = (const unsigned char *)rows.k + (rows.start[g] + row) * f.bytes;
+	const double sum = square_of(key, f, rows.E);
+	if (anchors != NULL)
+		for_channels(key, f, rows.E, threadIdx.x % 32, 32, [&](uint32_t e, float x) {
+			dot += x * anchors[g * rows.E + e];
+		});
+	dot = sum_lanes(dot, 32);
+	if (threadIdx.x % 32 == 0)
+		score[g * stride + row] = anchors == NULL ? (float)-sqrt(sum) :
+		    sum == 0 ? 0 : (float)(-dot / sqrt(sum));
+}
+
+/* part[g][chunk][E] <- as sum_directions() */
+static __global__ void __launch_bounds__(THREADS)
+sum_quantised_directions(double *part, const struct rows rows, const struct row_format f)
+{
+	DYN_SHARED(double, of);                        /* [WARPS][E] */
+	const uint32_t g = blockIdx.y, E = rows.E, end = min(rows.len[g], (blockIdx.x + 1) * CHUNK);
+	double *const mine = of + threadIdx.x / 32 * E;
+
+	for (uint32_t e = threadIdx.x % 32; e < E; e += 32)
+		mine[e] = 0;
+	for (uint32_t r = blockIdx.x * CHUNK + threadIdx.x / 32; r < end; r += WARPS) {
+		const unsigned char *key = (const unsigned char *)rows.k +
+		    (rows.start[g] + r) * f.bytes;
+		const double squared = square_of(key, f, E);
+		const double scale = squared == 0 ? 0 : 1 / sqrt(squared);
+
+		for_channels(key, f, E, threadIdx.x % 32, 32, [&](uint32_t e, float x) {
+			mine[e] += x * scale;
+		});
+	}
+	__syncthreads();
+	for (uint32_t e = threadIdx.x; e < E; e += THREADS) {
+		double all = 0;
+
+		for (uint32_t w = 0; w < WARPS; w++)
+			all += of[w * E + e];
+		part[((size_t)g * gridDim.x + blockIdx.x) * E + e] = all;
+	}
+}
+
+/* anchors[g][E] <- as sum_chunks(); one block for each KV head */
+static __global__ void __launch_bounds__(THREADS)
+sum_quantised_chunks(double *anchors, const double *part, const struct rows rows, uint32_t chunks)
+{
+	SHARED(double[WARPS], of);
+	const uint32_t g = blockIdx.x, E = rows.E, mine = (rows.len[g] + CHUNK - 1) / CHUNK;
+	double squared = 0;
+
+	for (uint32_t e = threadIdx.x; e < E; e += THREADS) {
+		double sum = 0;
+
+		for (uint32_t i = 0; i < mine; i++)
+			sum += part[((size_t)g * chunks + i) * E + e];
+		anchors[g * E + e] = sum;
+		squared += sum * sum;
+	}
+	squared = sum_lanes(squared, 32);
+	if (threadIdx.x % 32 == 0)
+		of[threadIdx.x / 32] = squared;
+	__syncthreads();
+	squared = 0;
+	for (uint32_t w = 0; w < WARPS; w++)
+		squared += of[w];
+	for (uint32_t e = threadIdx.x; e < E; e += THREADS)
+		anchors[g * E + e] = squared == 0 ? 0 : anchors[g * E + e] / sqrt(squared);
+}
+
 /* ---- the ops ---- */
 
 /* Lanes of a key in the fast kernels; 0: they do not take the shape */
@@ -254,6 +349,28 @@ make_scores(struct dev *d, float *score, size_t stride, const struct rows &rows,
 		    0, score, stride, rows, anchors);
 }
 
+/* Either op on keys of quantised types. anchors: [G][E], and behind it room for the chunks; NULL:
+ * norms */
+static void
+launch_quantised(struct dev *d, float *score, size_t stride, const struct rows &rows, uint32_t most,
+    double *anchors, const struct layer_rows *l)
+{
+	const uint32_t chunks = parts_of(most, CHUNK);
+	struct row_formats f;
+
+	if (!gpu_formats_of(d, &f, l, "keys"))
+		return;
+	if (anchors != NULL) {
+		double *part = anchors + (size_t)rows.G * rows.E;
+
+		LAUNCH(d, sum_quantised_directions, dim3(chunks, rows.G), THREADS,
+		    WARPS * rows.E * sizeof(double), part, rows, f.k);
+		LAUNCH(d, sum_quantised_chunks, rows.G, THREADS, 0, anchors, part, rows, chunks);
+	}
+	LAUNCH(d, score_quantised, dim3(parts_of(most, WARPS), rows.G), THREADS, 0, score, stride,
+	    rows, anchors, f.k);
+}
+
 void
 gpu_knorm(struct dev *d, float *score, size_t stride, const struct layer_rows *l)
 {
@@ -262,6 +379,10 @@ gpu_knorm(struct dev *d, float *score, size_t stride, const struct layer_rows *l
 
 	if (!gpu_rows_of(d, &rows, l, l->heads, "knorm") || most == 0)
 		return;
+	if (is_quantised(rows_k_type(l))) {
+		launch_quantised(d, score, stride, rows, most, NULL, l);
+		return;
+	}
 	with_type(l->dtype, [&](auto t) {
 		make_scores<decltype(t), false>(d, score, stride, rows, most, NULL, lanes);
 	});
@@ -280,6 +401,10 @@ gpu_keydiff(struct dev *d, float *score, size_t stride, const struct layer_rows 
 	anchors = (double *)gpu_scratch(d, SCRATCH_PARTS, anchor * (1 + chunks) * sizeof *anchors);
 	if (anchors == NULL)
 		return;
+	if (is_quantised(rows_k_type(l))) {
+		launch_quantised(d, score, stride, rows, most, anchors, l);
+		return;
+	}
 	with_type(l->dtype, [&](auto t) {
 		using T = decltype(t);
 

@@ -133,14 +133,30 @@ lse_merge(float *lse, const float *other, size_t n)
 /* ---- the ops ---- */
 
 static bool
+start_quantised(struct dev *d, struct call *c, const struct layer_rows *l, const char *op)
+{
+	struct row_formats f;
+
+	if (!gpu_formats_of(d, &f, l, op))
+		return false;
+	c->format = f.k;
+	c->transformed = is_transformed(rows_k_type(l));
+	c->query.q = gpu_queries_for(d, &c->query, rows_k_type(l), l->width);
+	return gpu_ok(d);
+}
+
+static bool
 start_call(struct dev *d, struct call *c, const struct layer_rows *l, const char *op)
 {
 	if (!gpu_rows_of(d, &c->rows, l, c->query.H, op))
 		return false;
 	c->dtype = l->dtype;
+	c->quantised = is_quantised(rows_k_type(l));
+	if (c->quantised && !start_quantised(d, c, l, op))
+		return false;
 	c->scale = LOG2_E / sqrtf((float)l->width);
 	c->limits = limits_of(&c->query, M_LOG2E);
-	c->fast = !d->reference && gpu_tiles_take(c);
+	c->fast = !d->reference && !c->quantised && gpu_tiles_take(c);
 	return true;
 }
 
@@ -161,6 +177,8 @@ make_sums(struct dev *d, const struct call *c, const struct packed_queries *q,
 		return;
 	if (c->fast)
 		gpu_tiles_sums(d, c, q, parts, stride);
+	else if (c->quantised)
+		gpu_sums_any(d, c, parts, stride);
 	else
 		with_type(c->dtype, [&](auto t) {
 			LAUNCH(d, reference_sums<decltype(t)>, dim3(c->query.N, c->query.H),
@@ -176,6 +194,8 @@ make_mass(struct dev *d, const struct call *c, const struct packed_queries *q, c
 {
 	if (c->fast)
 		gpu_tiles_mass(d, c, q, mass, stride, add);
+	else if (c->quantised)
+		gpu_mass_any(d, c, lse, mass, stride, add);
 	else
 		with_type(c->dtype, [&](auto t) {
 			LAUNCH(d, reference_mass<decltype(t)>,
@@ -197,7 +217,8 @@ gpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q
     const float *lse, const struct layer_rows *l, enum over_queries over)
 {
 	struct call c = { .query = *query, .over = over, .rows = {}, .dtype = KV_F32, .scale = 0,
-		.limits = {}, .fast = false };
+		.limits = {}, .fast = false, .format = {}, .quantised = false,
+		.transformed = false };
 	struct packed_queries packed = {};
 
 	if (!start_call(d, &c, l, "attend_mass") || query->N == 0 || longest_head(&c.rows) == 0)
@@ -246,7 +267,8 @@ gpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 {
 	const uint32_t W = query->N, H = query->H;
 	struct call c = { .query = *query, .over = over, .rows = {}, .dtype = KV_F32, .scale = 0,
-		.limits = {}, .fast = false }, o = c;
+		.limits = {}, .fast = false, .format = {}, .quantised = false,
+		.transformed = false }, o = c;
 
 	if (!start_call(d, &c, l, "window_mass") ||
 	    (own != NULL && !start_call(d, &o, own, "window_mass")))

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "gpu/gpu_internal.h"
+#include "gpu/gpu_quantised.h"
 
 #define LOG2_E 1.4426950408889634f
 
@@ -55,6 +55,8 @@ struct call {
 	float scale;                 /* of logits */
 	struct limits limits;
 	bool fast;                   /* by the tensor core kernels */
+	struct row_format format;    /* of the keys */
+	bool quantised, transformed; /* how keys are stored; query.q is transformed with them */
 };
 
 static inline uint32_t
@@ -82,6 +84,12 @@ void gpu_tiles_sums(
 /* mass[h * stride + row] += (or, !add, <-) the mass of the row */
 void gpu_tiles_mass(
     struct dev *, const struct call *, const struct packed_queries *, float *mass, size_t stride,
+    bool add);
+
+/* ---- gpu_quantised_naive.cu: keys of any type, by naive kernels ---- */
+
+void gpu_sums_any(struct dev *, const struct call *, struct partial_sum *parts, size_t stride);
+void gpu_mass_any(struct dev *, const struct call *, const float *lse, float *mass, size_t stride,
     bool add);
 
 #endif

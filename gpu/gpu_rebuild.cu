@@ -307,9 +307,9 @@ gpu_rebuild(struct dev *d, struct layer_rows *l, const struct chosen *chosen,
 	struct row_list list;
 	struct rows to;
 
-	if (low->chunk == 0 || low->rank == 0 || low->dtype != l->dtype)
+	if (low->chunk == 0 || low->rank == 0 || (int)low->dtype != (int)rows_k_type(l))
 		gpu_fail(d, "rebuild: rank %u, chunks of %u rows, %s factors of %s keys", low->rank,
-		    low->chunk, kv_dtype_name(low->dtype), kv_dtype_name(l->dtype));
+		    low->chunk, kv_dtype_name(low->dtype), kv_row_type_name(rows_k_type(l)));
 	if (!gpu_rows_of(d, &to, l, l->heads, "rebuild") || !gpu_row_list_of(d, &list, l, chosen))
 		return;
 	for (uint32_t g = 0; g < l->heads; g++)

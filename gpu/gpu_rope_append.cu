@@ -3,6 +3,7 @@
  *
  * As in gpu_rows.cu the limit is memory bandwidth or launch latency. All heads of a row have
  * the same angles, so each block computes sines and cosines once. */
+#include "gpu/gpu_quantised.h"
 #include "gpu/gpu_rows.h"
 
 constexpr unsigned THREADS = 256;
@@ -146,6 +147,11 @@ gpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 
 	if (!appendable(d, &to, c, N, c->heads) || N == 0 || elements == 0)
 		return;
+	if (has_quantised(c)) {
+		gpu_append_quantised(d, &to, c->pos, k, v, pos, N, c);
+		appended(c, N);
+		return;
+	}
 	with_type(c->dtype, [&](auto t) {
 		using T = decltype(t);
 		constexpr int V = 16 / sizeof t;
@@ -249,7 +255,8 @@ takes_rope(const struct dev *d, const struct layer_rows *c, const struct rope_ca
 	const uintptr_t all = (uintptr_t)p->q | (uintptr_t)p->k | (uintptr_t)p->v |
 	    (uintptr_t)c->k | (uintptr_t)c->v;
 
-	return aligned_16(d, (const void *)all, c->width * 2) && p->rope.dims == c->width;
+	return aligned_16(d, (const void *)all, c->width * 2) && p->rope.dims == c->width &&
+	    !has_quantised(c);
 }
 
 static void

@@ -12,6 +12,7 @@
  * launched by PDL (port.h): load_once() reads must not change while the kernel runs, and the
  * kernel before may write the keys. */
 #include "gpu/gpu_index.h"
+#include "gpu/gpu_quantised.h"
 
 static constexpr uint32_t
 	THREADS = 128,
@@ -289,7 +290,14 @@ gpu_key_scores(struct dev *d, float *score, size_t stride, const struct query *q
 		return;
 	struct score_call c = { .score = score, .stride = stride, .q = query->q,
 		.R = query->H / x.G, .groups = 1, .scale = (float)(1 / sqrt((double)x.E)) };
-	score_items<false>(d, c, x, rows->dtype);
+	if (is_quantised(rows_k_type(rows))) {
+		struct rows r;
+
+		if (gpu_rows_of(d, &r, rows, query->H, "scores"))
+			gpu_scores_quantised(d, score, stride, query, &r, rows, NULL,
+			    longest_list(x.len, x.G));
+	} else
+		score_items<false>(d, c, x, rows->dtype);
 	gpu_cap_scores(d, score, stride, query, { rows->len, 0 }, x.G);
 }
 

@@ -176,6 +176,17 @@ load_pinned(const T *p)
 	return *p;
 }
 
+/* *p <- x in the host's memory, which must be pinned; the host sees it when it has waited for the
+ * kernel. */
+DEVICE void
+store_pinned(uint32_t *p, uint32_t x)
+{
+#ifdef CUDA_EMULATED
+	emulator::store_pinned(p, sizeof *p);
+#endif
+	*(volatile uint32_t *)p = x;
+}
+
 /* ---- 16-bit element types: bits, converted by widen() and narrow() ---- */
 
 struct bf16 { uint16_t bits; };

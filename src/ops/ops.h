@@ -191,8 +191,8 @@ typedef void op_free(struct dev *, void *);                          /* NULL all
 
 typedef void op_put(struct dev *, void *dst, const void *src, size_t bytes);  /* device <- host */
 
-/* dst[at[i]] <- rows[i] (host), i < n, elements of `bytes` bytes each, an even number; at (host)
- * has no number twice. The number of copies does not depend on n. Optional: NULL where
+/* dst[at[i]] <- rows[i] (host), i < n, elements of `bytes` bytes each; at (host) has no number
+ * twice. The number of copies does not depend on n. Optional: NULL where
  * shares_memory. */
 typedef void op_put_scattered(struct dev *, void *dst, const uint64_t *at, uint32_t n,
     const void *rows, size_t bytes);

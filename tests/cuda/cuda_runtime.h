@@ -99,6 +99,7 @@ struct pdl_kernel<KERNEL> {
 };
 /* p must be pinned memory of the host. */
 void load_pinned(const void *p, size_t bytes);
+void store_pinned(void *p, size_t bytes);
 /* p must be on the device. */
 void prefetch_l2(const void *p);
 uint32_t load_l2(const uint32_t *p);

@@ -255,6 +255,13 @@ load_pinned(const void *p, size_t bytes)
 	total.read_bytes += bytes;
 }
 
+void
+store_pinned(void *p, size_t bytes)
+{
+	if (!is_pinned(p, bytes))
+		die("%zu bytes at %p are written to the host: they are not pinned", bytes, p);
+}
+
 } // namespace emulator
 
 using namespace emulator;
