@@ -13,54 +13,8 @@
  * Keys and values of 16 bits: FlashAttention-2 (Dao 2023, algorithm 1), online softmax with
  * queries and weights rounded to the dtype of the cache and f32 sums. Other dtypes and
  * widths: gpu_attend_plain.cu. */
-#include "gpu/gpu_attend_mma.h"
+#include "gpu/gpu_attend_plan.h"
 #include "gpu/gpu_quantised.h"
-
-/* The schedule of a call. Blocks of a set of KV heads, whose keys and values fit into L2
- * together, are neighbours in the grid; within a set the last query rows, which see most
- * keys, come first. Where there are few blocks the keys are split (split-KV), and
- * combine_splits() combines the results. Through a window, a block splits what it sees: tiles of a
- * split are enough for consecutive queries then, and others need more. */
-struct plan {
-	uint32_t N, H;
-	uint32_t blocks;             /* of query rows of a KV head */
-	uint32_t heads;              /* of a set */
-	uint32_t splits, tiles;      /* of the keys; tiles of a split */
-	float scale;                 /* of the queries: log2(e) / sqrt(E) */
-	struct limits limits;
-	void *narrow;                /* [N][H][E] o in 16 bits, for a product; NULL: not wanted */
-};
-
-/* Writes o and lse of the rows of this warp; four threads have a part of each. */
-template <class T, int E, bool VALUES, class ROW>
-DEVICE void
-write_output(float *o, T *narrow, float *lse, const struct softmax_state<E> &t, const ROW &row)
-{
-	const unsigned lane = threadIdx.x % 32;
-
-UNROLL	for (unsigned r = 0; r < 2 * STRIPS; r++) {
-		const uint32_t at = row[r * 8 + lane / 4];
-		float l = t.l[r];
-
-		l += __shfl_xor_sync(ALL_LANES, l, 1);
-		l += __shfl_xor_sync(ALL_LANES, l, 2);
-		if (at != NO_ROW) {
-			const float scale = l > 0 ? 1 / l : 0;
-
-			if (lse != NULL && lane % 4 == 0)
-				lse[at] = l > 0 ? (t.m[r] + log2f(l)) * LN2 : -INFINITY;
-UNROLL			for (unsigned j = 0; j < E / 8 && VALUES; j++) {
-				const size_t i = (size_t)at * E + j * 8 + lane % 4 * 2;
-				const float a = t.o[r / 2][j][r % 2 * 2] * scale;
-				const float b = t.o[r / 2][j][r % 2 * 2 + 1] * scale;
-
-				*(float2 *)(o + i) = make_float2(a, b);
-				if (narrow != NULL)
-					*(uint32_t *)(narrow + i) = pair<T>(a, b);
-			}
-		}
-	}
-}
 
 /* The main loop, over the tiles first .. last-1 of KV head g. Each query row of this warp sees the
  * rows from[] .. seen[] - 1 of it, both [32] and ascending; from is read where LIMITED. meanwhile()
@@ -199,31 +153,12 @@ combine_splits(float *o, float *lse, const float *split_o, const float *split_ls
 		lse[row] = l > 0 ? m + logf(l) : -INFINITY;
 }
 
-#define MIN_SPLIT_ROWS 512       /* of a split of the keys */
-
-static struct plan
-plan_attend(const struct dev *d, const struct rows *c, const struct query *query, uint32_t keys)
+void
+gpu_combine_attention(struct dev *d, float *o, float *lse, const float *split_o,
+    const float *split_lse, uint32_t splits, size_t rows, uint32_t E)
 {
-	const uint32_t N = query->N, H = query->H;
-	const uint32_t slots = 2 * d->sms, blocks = parts_of((size_t)N * (H / c->G), ROWS);
-	uint32_t g, longest = 1, splits;
-
-	for (g = 0; g < c->G; g++)
-		longest = c->len[g] > longest ? c->len[g] : longest;
-	/* Through a window, consecutive queries see no more together. */
-	if (query->window > 0 && (uint64_t)query->window + N < longest)
-		longest = query->window + N;
-	/* Keys and values of a set of heads may have half of L2. */
-	const size_t fit = d->l2 / 2 / ((size_t)longest * c->E * 4);
-	const uint32_t all = parts_of(longest, keys);
-
-	splits = slots / (blocks * c->G);
-	splits = min(splits, longest / MIN_SPLIT_ROWS);
-	const uint32_t tiles = splits > 1 ? parts_of(all, splits) : all;
-	return { .N = N, .H = H, .blocks = blocks, .heads = fit < 1 ? 1 : fit > c->G ? c->G :
-		(uint32_t)fit, .splits = parts_of(all, tiles), .tiles = tiles,
-		.scale = (float)(M_LOG2E / sqrt((double)c->E)),
-		.limits = limits_of(query, M_LOG2E), .narrow = NULL };
+	LAUNCH(d, combine_splits, (unsigned)rows, THREADS, 0, o, lse, split_o, split_lse, splits,
+	    rows, E);
 }
 
 template <class T, int E>
@@ -259,8 +194,7 @@ attend_width(struct dev *d, float *o, float *lse, const struct query *query, con
 			    to_lse, query->q, *c, query->pos, plan);
 	});
 	if (plan.splits > 1)
-		LAUNCH(d, combine_splits, (unsigned)rows, THREADS, 0, o, lse, to_o, to_lse,
-		    plan.splits, rows, E);
+		gpu_combine_attention(d, o, lse, to_o, to_lse, plan.splits, rows, E);
 	if (plan.narrow != NULL)
 		d->narrowed = { .x = o, .N = copy.N, .in = copy.in, .dtype = copy.dtype };
 }

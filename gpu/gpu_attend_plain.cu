@@ -1,6 +1,6 @@
 /* gpu_attend_plain.cu - prefill attention without tensor cores: f32 arithmetic, any dtype and
  * shape */
-#include "gpu/gpu_internal.h"
+#include "gpu/gpu_quantised.h"
 
 /* ---- the naive kernel, for any shape ---- */
 
@@ -243,10 +243,13 @@ UNROLL		for (unsigned u = 0; u < U; u++)
 	}
 }
 
-template <class T, int U, bool LIMITED>
-static __global__ void __launch_bounds__(THREADS, 2)
-attend_plain(float *o, float *lse, const float *q, const struct rows c, const uint32_t *qpos,
-    uint32_t N, uint32_t H, float scale, const struct limits limits)
+/* A block. load_keys(to, g, first), load_values(...): to[KEYS][stride] <- a tile of KV head g, from
+ * row `first` on; zeros behind the last row */
+template <int U, bool LIMITED, class K, class V>
+DEVICE void
+plain_block(float *o, float *lse, const float *q, const struct rows &c, const uint32_t *qpos,
+    uint32_t N, uint32_t H, float scale, const struct limits &limits, K &&load_keys,
+    V &&load_values)
 {
 	DYN_SHARED(float, query);              /* [ROWS][stride]; keys or values; weights */
 	SHARED(uint32_t[ROWS], seen);          /* rows of the cache that each query row sees */
@@ -256,7 +259,6 @@ attend_plain(float *o, float *lse, const float *q, const struct rows c, const ui
 	/* The last query rows, which see most keys, come first. */
 	const uint32_t m0 = (gridDim.x / c.G - 1 - blockIdx.x / c.G) * ROWS;
 	const uint32_t rows = min(N * R - m0, ROWS);
-	const T *k = (const T *)c.k + c.start[g] * E, *v = (const T *)c.v + c.start[g] * E;
 	float *const tile = query + ROWS * stride, *const p = tile + KEYS * stride;
 	struct plain_state<U> t = {};
 	float s[4][4];
@@ -275,7 +277,7 @@ attend_plain(float *o, float *lse, const float *q, const struct rows c, const ui
 		query[i / E * stride + i % E] = q[(size_t)row[i / E] * E + i % E] * scale;
 	t.m[0] = t.m[1] = t.m[2] = t.m[3] = -INFINITY;
 	for (uint32_t first = LIMITED ? from[0] : 0; first < seen[ROWS - 1]; first += KEYS) {
-		load_tile(tile, stride, k + (size_t)first * E, c.len[g] - first, E);
+		load_keys(tile, g, first);
 		__syncthreads();
 		plain_scores(s, query, tile, stride, E);
 		if constexpr (LIMITED)
@@ -284,12 +286,63 @@ attend_plain(float *o, float *lse, const float *q, const struct rows c, const ui
 		__syncthreads();
 		if (o == NULL)
 			continue;
-		load_tile(tile, stride, v + (size_t)first * E, c.len[g] - first, E);
+		load_values(tile, g, first);
 		__syncthreads();
 		plain_outputs(t, p, tile, stride, E);
 		__syncthreads();
 	}
 	write_plain_output(o, lse, t, row, rows, E);
+}
+
+template <class T, int U, bool LIMITED>
+static __global__ void __launch_bounds__(THREADS, 2)
+attend_plain(float *o, float *lse, const float *q, const struct rows c, const uint32_t *qpos,
+    uint32_t N, uint32_t H, float scale, const struct limits limits)
+{
+	const uint32_t E = c.E;
+	const auto load = [&](float *to, const void *from, uint32_t g, uint32_t first) {
+		load_tile(to, E + PADDING, (const T *)from + (c.start[g] + first) * E,
+		    c.len[g] - first, E);
+	};
+
+	plain_block<U, LIMITED>(o, lse, q, c, qpos, N, H, scale, limits,
+	    [&](float *to, uint32_t g, uint32_t first) { load(to, c.k, g, first); },
+	    [&](float *to, uint32_t g, uint32_t first) { load(to, c.v, g, first); });
+}
+
+/* As load_tile(), of rows of any type: a warp has a row. */
+DEVICE void
+load_any_tile(float *to, const void *from, const struct row_format &f, const struct rows &c,
+    uint32_t g, uint32_t first)
+{
+	const uint32_t lane = threadIdx.x % 32, E = c.E;
+
+	for (uint32_t r = threadIdx.x / 32; r < KEYS; r += THREADS / 32) {
+		float *const row = to + r * (E + PADDING);
+
+		if (first + r < c.len[g])
+			for_channels((const unsigned char *)from + (c.start[g] + first + r) *
+			    f.bytes, f, E, lane, 32, [&](uint32_t e, float x) {
+				row[e] = x;
+			});
+		else
+			for (uint32_t e = lane; e < E; e += 32)
+				row[e] = 0;
+	}
+}
+
+template <int U>
+static __global__ void __launch_bounds__(THREADS, 2)
+attend_plain_quantised(float *o, float *lse, const float *q, const struct rows c,
+    const uint32_t *qpos, uint32_t N, uint32_t H, float scale, const struct limits limits,
+    const struct row_formats f)
+{
+	plain_block<U, true>(o, lse, q, c, qpos, N, H, scale, limits,
+	    [&](float *to, uint32_t g, uint32_t first) {
+		load_any_tile(to, c.k, f.k, c, g, first);
+	    }, [&](float *to, uint32_t g, uint32_t first) {
+		load_any_tile(to, c.v, f.v, c, g, first);
+	    });
 }
 
 template <class T>
@@ -316,20 +369,52 @@ launch_plain(struct dev *d, float *o, float *lse, const struct query *query,
 	});
 }
 
+/* The dynamic shared memory of a block; 0: the fast kernels do not take the shape */
+static size_t
+plain_shared(const struct dev *d, const struct rows *c, const float *o)
+{
+	const size_t shared = ((ROWS + KEYS) * ((size_t)c->E + PADDING) + ROWS * WEIGHTS) *
+	    sizeof(float);
+
+	return !d->reference && c->E % 4 == 0 && c->E <= 256 && shared <= d->most_shared &&
+	    (uintptr_t)o % 16 == 0 ? shared : 0;
+}
+
 void
 gpu_attend_plain(struct dev *d, float *o, float *lse, const struct query *query,
     const struct layer_rows *l, const struct rows *c)
 {
-	const size_t shared = ((ROWS + KEYS) * ((size_t)c->E + PADDING) + ROWS * WEIGHTS) *
-	    sizeof(float);
-	const uintptr_t places = (uintptr_t)c->k | (o != NULL ? (uintptr_t)c->v : 0) | (uintptr_t)o;
+	const size_t shared = plain_shared(d, c, o);
+	const uintptr_t places = (uintptr_t)c->k | (o != NULL ? (uintptr_t)c->v : 0);
 	struct row_list list;
 
-	if (!d->reference && c->E % 4 == 0 && c->E <= 256 && shared <= d->most_shared &&
-	    places % 16 == 0)
+	if (shared > 0 && places % 16 == 0)
 		with_type(l->dtype, [&](auto t) {
 			launch_plain<decltype(t)>(d, o, lse, query, c, shared);
 		});
 	else if (gpu_row_list_of(d, &list, l, NULL))
 		gpu_attend_naive(d, o, lse, query, c, &list, l->dtype);
+}
+
+int
+gpu_attend_plain_quantised(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct rows *c, const struct row_formats *f)
+{
+	const unsigned grid = parts_of((size_t)query->N * (query->H / c->G), ROWS) * c->G;
+	const float scale = (float)(M_LOG2E / sqrt((double)c->E));
+	const struct limits limits = limits_of(query, M_LOG2E);
+	const size_t shared = plain_shared(d, c, o);
+
+	if (shared == 0)
+		return 0;
+	if (c->E <= 64)
+		LAUNCH(d, attend_plain_quantised<1>, grid, THREADS, shared, o, lse, query->q, *c,
+		    query->pos, query->N, query->H, scale, limits, *f);
+	else if (c->E <= 128)
+		LAUNCH(d, attend_plain_quantised<2>, grid, THREADS, shared, o, lse, query->q, *c,
+		    query->pos, query->N, query->H, scale, limits, *f);
+	else
+		LAUNCH(d, attend_plain_quantised<4>, grid, THREADS, shared, o, lse, query->q, *c,
+		    query->pos, query->N, query->H, scale, limits, *f);
+	return 1;
 }

@@ -37,9 +37,12 @@ all_is_given(struct device *d, const char *what, const float *mass, size_t strid
 }
 
 static enum op
-mass_op(const struct shape *s)
+mass_op(const struct device *d, const struct shape *s)
 {
-	return cache_types.k != 0 ? MASS_ROWS : s->scale > 2 ? MASS_LARGE : MASS;
+	/* a GPU rounds widened rows as it rounds elements */
+	const int apart = s->type == KV_F32 || !d->ops->runs_ahead;
+
+	return cache_types.k != 0 && apart ? MASS_ROWS : s->scale > 2 ? MASS_LARGE : MASS;
 }
 
 void
@@ -81,7 +84,7 @@ test_window_mass(const struct shape *s, int with_own, enum over_queries over)
 			d->ops->get(d->dev, mass, dm, n * sizeof *mass);
 			d->ops->free(d->dev, dm);
 			if (run == 0)
-				compare(d, mass_op(s), what, mass, want, n);
+				compare(d, mass_op(d, s), what, mass, want, n);
 			else
 				again(d, what, mass, n);
 		}
@@ -169,7 +172,7 @@ test_attend_mass(const struct shape *s, enum over_queries over)
 				d->ops->attend_mass(d->dev, dm, stride, &query, lse, &rows, over);
 			mass = from_device(d, dm, n);
 			if (run == 0)
-				compare(d, mass_op(s), what, mass, want, n);
+				compare(d, mass_op(d, s), what, mass, want, n);
 			else
 				again(d, what, mass, n);
 			free(mass);
