@@ -156,7 +156,7 @@ start_call(struct dev *d, struct call *c, const struct layer_rows *l, const char
 		return false;
 	c->scale = LOG2_E / sqrtf((float)l->width);
 	c->limits = limits_of(&c->query, M_LOG2E);
-	c->fast = !d->reference && !c->quantised && gpu_tiles_take(c);
+	c->fast = !d->reference && gpu_tiles_take(c);
 	return true;
 }
 
@@ -175,7 +175,9 @@ make_sums(struct dev *d, const struct call *c, const struct packed_queries *q,
 {
 	if (parts_for(c) == 0)
 		return;
-	if (c->fast)
+	if (c->fast && c->quantised)
+		gpu_quantised_sums(d, c, q, parts, stride);
+	else if (c->fast)
 		gpu_tiles_sums(d, c, q, parts, stride);
 	else if (c->quantised)
 		gpu_sums_any(d, c, parts, stride);
@@ -192,7 +194,9 @@ static void
 make_mass(struct dev *d, const struct call *c, const struct packed_queries *q, const float *lse,
     float *mass, size_t stride, bool add)
 {
-	if (c->fast)
+	if (c->fast && c->quantised)
+		gpu_quantised_mass(d, c, q, mass, stride, add);
+	else if (c->fast)
 		gpu_tiles_mass(d, c, q, mass, stride, add);
 	else if (c->quantised)
 		gpu_mass_any(d, c, lse, mass, stride, add);
@@ -273,8 +277,8 @@ gpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 	if (!start_call(d, &c, l, "window_mass") ||
 	    (own != NULL && !start_call(d, &o, own, "window_mass")))
 		return;
-	/* queries are packed once, in the dtype of the layer's keys */
-	o.fast = o.fast && c.fast && o.dtype == c.dtype;
+	/* queries are packed once, as the layer's keys want them */
+	o.fast = o.fast && c.fast && o.dtype == c.dtype && o.transformed == c.transformed;
 	for (uint32_t h = 0; h < H && W == 0; h++)
 		gpu_clear(d, mass + h * stride, c.rows.len[h / (H / c.rows.G)] * sizeof *mass);
 	if (W > 0 && longest_head(&c.rows) > 0)

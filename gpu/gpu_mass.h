@@ -86,6 +86,13 @@ void gpu_tiles_mass(
     struct dev *, const struct call *, const struct packed_queries *, float *mass, size_t stride,
     bool add);
 
+/* ---- gpu_quantised_mass.cu: those for keys of quantised types ---- */
+
+void gpu_quantised_sums(struct dev *, const struct call *, const struct packed_queries *,
+    struct partial_sum *parts, size_t stride);
+void gpu_quantised_mass(struct dev *, const struct call *, const struct packed_queries *,
+    float *mass, size_t stride, bool add);
+
 /* ---- gpu_quantised_naive.cu: keys of any type, by naive kernels ---- */
 
 void gpu_sums_any(struct dev *, const struct call *, struct partial_sum *parts, size_t stride);

@@ -394,8 +394,8 @@ void gpu_scores_quantised(struct dev *, float *score, size_t stride, const struc
 void gpu_pack_quantised(struct dev *, const struct index *, const struct rows *,
     const struct layer_rows *, int pages, uint32_t most);
 
-/* gpu_attend_plain.cu: attend() in f32 without tensor cores. Returns 0 where it has done nothing: it
- * does not take the shape. */
+/* gpu_attend_plain.cu: attend() in f32 without tensor cores. Returns 0 where it does not take the
+ * shape, and has done nothing. */
 int gpu_attend_plain_quantised(struct dev *, float *o, float *lse, const struct query *,
     const struct rows *, const struct row_formats *);
 
