@@ -7,7 +7,7 @@ test_programs += $(emulated_tests)
 
 gpu_bench_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/gpu/bench_*.c))
 $(O)/tests/gpu/bench_gpu: $(gpu_bench_o) $(O)/tests/gpu/event_clock.o \
-    $(O)/src/ops/compose.o $(O)/libgpu.a $(O)/libkvfile/dtype.o
+    $(O)/src/ops/compose.o $(O)/libgpu.a $(types_o)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 $(O)/tests/gpu/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)
@@ -18,7 +18,7 @@ $(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cuda_libs) -lm
 
 $(O)/emulated/bench_gpu: $(gpu_bench_o) $(O)/emulated/event_clock.o $(O)/src/ops/compose.o \
-    $(emulated_a) $(O)/libkvfile/dtype.o
+    $(emulated_a) $(types_o)
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 $(O)/emulated/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(emulated_model_a)
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_model_libs)

@@ -328,17 +328,71 @@ forced() {
 	assert_equal "$(kv-footprint --json q.kv | json - 'o["footprint"]')" "$(kv-footprint --json full.kv | json - 'o["footprint"]')"
 }
 
-@test "a GPU does not compute on quantised rows, and says so before it reads them" {
-	local program
-	export KV_DEVICE=cuda PATH=$O/emulated:$PATH
-	for program in "kv-decode -m m --ids -n 1" "kv-score --method snapkv -o x.kv" "kv-quantize1b -o x.kv" "kv-prefill -m m --ids -r q.kv -o x.kv next.ids" \
-	    "kv-diff full.kv"; do
-		[[ $program == kv-prefill* ]] && f= || f=q.kv
-		# shellcheck disable=SC2086 # words
-		run -5 --separate-stderr $program $f
-		assert_equal "$stderr" "${program%% *}: q.kv: rows are quantised, and the device cuda does not compute on such rows: use --device cpu, or kv-quantize --keys f32 --values f32"
-		assert [ ! -e x.kv ]
+# on_gpu PROGRAM ...: the program on the emulated GPU
+on_gpu() {
+	PATH=$O/emulated:$PATH KV_DEVICE=cuda "$@"
+}
+
+@test "a GPU gives the text, the appended rows and the logits that the CPU gives" {
+	local f
+	for f in q t; do
+		forced $f.kv cpu
+		on_gpu forced $f.kv gpu
+		close 1e-3 gpu.npy cpu.npy
+		kv-decode -m m --ids --ignore-eos -n 12 -o cpu.kv $f.kv >ids
+		on_gpu kv-decode -m m --ids --ignore-eos -n 12 -o gpu.kv $f.kv | cmp - ids
+		kv-check -q gpu.kv
+		assert_equal "$(types gpu.kv)" "$(types cpu.kv)"
+		kv-quantize --keys f32 --values f32 -o cpu.f32.kv cpu.kv
+		kv-quantize --keys f32 --values f32 -o gpu.f32.kv gpu.kv
+		errors_below 0.05 "$PYTHON" "$ORACLE/same.py" gpu.f32.kv cpu.f32.kv
 	done
-	run -5 --separate-stderr kv-prefill -m m --ids --keys q8_0 -o x.kv next.ids
-	assert_equal "$stderr" "kv-prefill: rows are quantised, and the device cuda does not compute on such rows: use --device cpu, or kv-quantize --keys f32 --values f32"
+}
+
+@test "a GPU keeps the rows that the CPU keeps, of every method that it scores by" {
+	local method
+	for method in snapkv h2o knorm keydiff; do
+		for f in q t; do
+			kv-score --method $method $f.kv | kv-evict --rate 0.3 -o cpu.kv
+			on_gpu kv-score --method $method $f.kv | kv-evict --rate 0.3 -o gpu.kv
+			same_values gpu.kv cpu.kv '[l.positions for l in s.layers]' '[l.keys for l in s.layers]' '[l.values for l in s.layers]'
+		done
+	done
+	on_gpu kv-decode -m m --ids --ignore-eos -n 20 --score 'snapkv window=8' --evict budget=60 -o gpu.kv q.kv >gpu.ids
+	kv-decode -m m --ids --ignore-eos -n 20 --score 'snapkv window=8' --evict budget=60 -o cpu.kv q.kv | cmp - gpu.ids
+	same_values gpu.kv cpu.kv '[l.positions for l in s.layers]'
+	assert_equal "$(types gpu.kv)" "$(types q.kv)"
+}
+
+@test "a GPU quantises while the prompt runs, and finds rows and fetches offloaded ones as the CPU does" {
+	local f way
+	kv-prefill -m m --ids -c 100 --keys q8_0 --values q5_0 -o cpu.kv text.ids
+	on_gpu kv-prefill -m m --ids -c 100 --keys q8_0 --values q5_0 -o gpu.kv text.ids
+	kv-check -q gpu.kv
+	kv-decode -m m --ids --ignore-eos -n 6 cpu.kv >ids
+	on_gpu kv-decode -m m --ids --ignore-eos -n 6 gpu.kv | cmp - ids
+	for f in q t; do
+		kv-quantize1b -g 16 $f.kv | kv-index --pages --page 8 -o i.kv
+		on_gpu kv-quantize1b -g 16 $f.kv | kv-index --pages --page 8 -o gpu.kv
+		same_values gpu.kv i.kv '[[bytes(h) for h in l.bits.heads] for l in s.layers]'
+		for way in 'fier budget=24 dense=1' 'quest budget=24 dense=1'; do
+			in_sample 2 || continue
+			kv-decode -m m --ids --ignore-eos -n 12 --retrieve "$way" i.kv >ids
+			on_gpu kv-decode -m m --ids --ignore-eos -n 12 --retrieve "$way" i.kv | cmp - ids
+			on_gpu kv-decode -m m --ids --ignore-eos -n 12 --retrieve "$way" --offload i.kv | cmp - ids
+		done
+	done
+}
+
+@test "a batch on a GPU is each text as alone, and a step of quantised rows is captured" {
+	mkdir one all
+	for f in q t full; do
+		on_gpu kv-decode -q -m m --ids --ignore-eos -n 8 -o one/$f.kv $f.kv | paste -sd ' '
+	done >want
+	on_gpu kv-decode -q -m m --ids --ignore-eos -n 8 --batch 3 -o all q.kv t.kv full.kv | cmp - want
+	for f in q t full; do
+		same_values one/$f.kv all/$f.kv s.logical_digest
+	done
+	KV_EMULATED_TOTALS=1 on_gpu kv-decode -q -m m --ids --ignore-eos -n 8 t.kv 2>totals >ids
+	assert_regex "$(cat totals)" '[1-9][0-9]* graphs'
 }

@@ -16,11 +16,12 @@ struct shape {
 	uint32_t chunk;              /* of low; 0: none */
 	enum kv_dtype type;
 	int ahead;
+	enum kv_row_type k_type, v_type;       /* as struct layer_rows' */
 };
 
 /* A layer on the host: what is in host memory, what is to be on the device, and in which slot */
 struct sample {
-	size_t row, stride;          /* bytes of a row; of the lists */
+	size_t k_row, v_row, stride; /* bytes of a row; of the lists */
 	unsigned char *host_k, *host_v, *device_k, *device_v;
 	uint32_t *pos, *device_pos, *in;       /* in: [G][slots] 1 + row */
 	uint64_t host_start[8], pos_start[8], device_start[8], fetched[8];
@@ -35,9 +36,12 @@ struct sample {
 static void
 make_sample(struct sample *c, const struct shape *s)
 {
+	const struct layer_rows like = { .width = s->E, .dtype = s->type, .k_type = s->k_type,
+		.v_type = s->v_type };
 	uint32_t g, i;
 
-	*c = (struct sample){ .row = s->E * kv_dtype_size(s->type), .stride = s->S + BEHIND + 2 };
+	*c = (struct sample){ .k_row = rows_k_bytes(&like), .v_row = rows_v_bytes(&like),
+		.stride = s->S + BEHIND + 2 };
 	for (g = 0; g < s->G; g++) {
 		c->stored[g] = g == 0 ? s->S : g == 2 ? 0 : 1 + draw(s->S);
 		c->len[g] = c->stored[g] + draw(BEHIND + 1);
@@ -48,10 +52,10 @@ make_sample(struct sample *c, const struct shape *s)
 		c->device_start[g] = c->device_rows += g % GAP;
 		c->device_rows += s->slots + BEHIND;
 	}
-	c->host_k = draw_bytes((c->offload + 1) * c->row);
-	c->host_v = draw_bytes((c->offload + 1) * c->row);
-	c->device_k = draw_bytes(c->device_rows * c->row);
-	c->device_v = draw_bytes(c->device_rows * c->row);
+	c->host_k = draw_bytes((c->offload + 1) * c->k_row);
+	c->host_v = draw_bytes((c->offload + 1) * c->v_row);
+	c->device_k = draw_bytes(c->device_rows * c->k_row);
+	c->device_v = draw_bytes(c->device_rows * c->v_row);
 	c->pos = (uint32_t *)draw_bytes(c->rows * 4);
 	c->device_pos = (uint32_t *)draw_bytes(c->device_rows * 4);
 	c->in = calloc((size_t)s->G * s->slots, 4);
@@ -122,12 +126,12 @@ bring(struct sample *c, const struct shape *s, uint32_t g, uint32_t r, uint32_t 
 	const size_t from = c->host_start[g] + r, to = c->device_start[g] + slot;
 
 	c->in[g * s->slots + slot] = r + 1;
-	memcpy(c->device_v + to * c->row, c->host_v + from * c->row, c->row);
+	memcpy(c->device_v + to * c->v_row, c->host_v + from * c->v_row, c->v_row);
 	c->device_pos[to] = c->pos[c->pos_start[g] + r];
 	c->fetched[g]++;
 	if (!has_key(c, s, g, r))
 		return;
-	memcpy(c->device_k + to * c->row, c->host_k + from * c->row, c->row);
+	memcpy(c->device_k + to * c->k_row, c->host_k + from * c->k_row, c->k_row);
 	c->fetched[g]++;
 }
 
@@ -190,12 +194,13 @@ make_call(struct call *a, struct device *d, struct sample *c, const struct shape
 	*a = (struct call){
 		.rows = { .pos = to_device(d, c->pos, c->rows * 4), .start = c->pos_start,
 		    .len = c->len, .heads = s->G, .width = s->E, .dtype = s->type },
-		.device_rows = { .k = to_device(d, c->device_k, c->device_rows * c->row),
-		    .v = to_device(d, c->device_v, c->device_rows * c->row),
+		.device_rows = { .k = to_device(d, c->device_k, c->device_rows * c->k_row),
+		    .v = to_device(d, c->device_v, c->device_rows * c->v_row),
 		    .pos = to_device(d, c->device_pos, c->device_rows * 4),
-		    .start = c->device_start, .heads = s->G, .width = s->E, .dtype = s->type },
-		.f = { .k = pinned(d, c->host_k, (c->offload + 1) * c->row),
-		    .v = pinned(d, c->host_v, (c->offload + 1) * c->row), .start = c->host_start,
+		    .start = c->device_start, .heads = s->G, .width = s->E, .dtype = s->type,
+		    .k_type = s->k_type, .v_type = s->v_type },
+		.f = { .k = pinned(d, c->host_k, (c->offload + 1) * c->k_row),
+		    .v = pinned(d, c->host_v, (c->offload + 1) * c->v_row), .start = c->host_start,
 		    .host_count = c->stored, .slots = s->slots, .row = cleared(d, all),
 		    .slot = cleared(d, s->G * c->stride * 4), .stride = c->stride,
 		    .n_new = cleared(d, s->G * 4), .new_row = cleared(d, all),
@@ -255,8 +260,8 @@ run_step(struct device *d, struct call *a, struct sample *c, const struct shape 
 	step(c, s);
 	for (g = 0; g < s->G; g++)
 		ok &= same(d, c->list + g * c->stride, a->list.at + g * c->stride, c->n[g] * 4);
-	return ok && same(d, c->device_k, a->device_rows.k, c->device_rows * c->row) &&
-	    same(d, c->device_v, a->device_rows.v, c->device_rows * c->row) &&
+	return ok && same(d, c->device_k, a->device_rows.k, c->device_rows * c->k_row) &&
+	    same(d, c->device_v, a->device_rows.v, c->device_rows * c->v_row) &&
 	    same(d, c->device_pos, a->device_rows.pos, c->device_rows * 4) &&
 	    same(d, c->fetched, a->f.fetched, s->G * sizeof *c->fetched);
 }
@@ -287,12 +292,22 @@ void
 test_fetch(void)
 {
 	static const struct shape shape[] = {
-		{ 1, 8, 1, 1, 1, 0, KV_BF16, 0 }, { 3, 64, 100, 40, 1, 0, KV_BF16, 0 },
-		{ 4, 6, 90, 33, 1, 0, KV_F16, 1 }, { 5, 12, 200, 64, 1, 0, KV_F32, 1 },
-		{ 2, 16, 50, 50, 0, 0, KV_BF16, 1 }, { 3, 10, 30, 64, 0, 8, KV_F32, 0 },
-		{ 4, 16, 300, 96, 16, 0, KV_F16, 0 }, { 3, 32, 240, 80, 8, 8, KV_BF16, 0 },
-		{ 2, 9, 240, 80, 1, 5, KV_F32, 1 }, { 2, 8, 4000, 1500, 1, 0, KV_BF16, 1 },
-		{ 2, 8, 5000, 2100, 4, 4, KV_F32, 0 }, { 8, 128, 64, 32, 1, 0, KV_BF16, 0 },
+		{ 1, 8, 1, 1, 1, 0, KV_BF16, 0, 0, 0 },
+		{ 3, 64, 100, 40, 1, 0, KV_BF16, 0, 0, 0 },
+		{ 4, 6, 90, 33, 1, 0, KV_F16, 1, 0, 0 },
+		{ 5, 12, 200, 64, 1, 0, KV_F32, 1, 0, 0 },
+		{ 2, 16, 50, 50, 0, 0, KV_BF16, 1, 0, 0 },
+		{ 3, 10, 30, 64, 0, 8, KV_F32, 0, 0, 0 },
+		{ 4, 16, 300, 96, 16, 0, KV_F16, 0, 0, 0 },
+		{ 3, 32, 240, 80, 8, 8, KV_BF16, 0, 0, 0 },
+		{ 2, 9, 240, 80, 1, 5, KV_F32, 1, 0, 0 },
+		{ 2, 8, 4000, 1500, 1, 0, KV_BF16, 1, 0, 0 },
+		{ 2, 8, 5000, 2100, 4, 4, KV_F32, 0, 0, 0 },
+		{ 8, 128, 64, 32, 1, 0, KV_BF16, 0, 0, 0 },
+		{ 3, 64, 100, 40, 1, 0, KV_BF16, 0, KV_ROW_Q8_0, KV_ROW_Q4_0 },
+		{ 2, 128, 240, 80, 8, 8, KV_BF16, 1, 0, KV_ROW_Q4_1 | KV_ROW_HADAMARD },
+		{ 4, 33, 300, 96, 16, 0, KV_F16, 0, KV_ROW_INT8, KV_ROW_FP8 },
+		{ 2, 32, 90, 33, 1, 0, KV_F16, 1, KV_ROW_Q5_0, 0 },
 	};
 	size_t i;
 	int k;
@@ -304,6 +319,8 @@ test_fetch(void)
 			continue;
 		}
 		for (i = 0; i < sizeof shape / sizeof shape[0]; i++)
-			test_shape(&device[k], &shape[i]);
+			if (device[k].ops->quantised_rows ||
+			    (shape[i].k_type == 0 && shape[i].v_type == 0))
+				test_shape(&device[k], &shape[i]);
 	}
 }

@@ -13,6 +13,7 @@ struct growth {
 	uint32_t E, u, R, S;
 	int in_place;                  /* scores are reduced in place */
 	float softcap;
+	enum kv_row_type k_type, v_type;       /* as struct layer_rows'; 0: elements of type */
 };
 
 struct growing {
@@ -26,7 +27,7 @@ struct growing {
 	float *q, *k, *v, *score, *joint, *o;
 	uint32_t *pos;
 	struct chosen chosen;
-	size_t row_bytes, rows_all, entry_bytes, stride;
+	size_t k_bytes, v_bytes, rows_all, entry_bytes, stride;
 };
 
 /* What goes in at each step */
@@ -57,6 +58,18 @@ place_rows(struct growing *x, const struct growth *how)
 	x->entry_bytes = entries * (size_t)how->E * (4 + how->u / 8);
 }
 
+/* Rows of x, stored as a type has it, on the device */
+static void *
+stored(struct device *d, const float *x, enum kv_row_type type, uint32_t E, size_t n)
+{
+	void *rows = malloc(n * kv_row_bytes(type, E)), *at;
+
+	verdict(kv_rows_from_f32(rows, x, type, E, n) == n, "rows are stored");
+	at = to_device(d, rows, n * kv_row_bytes(type, E));
+	free(rows);
+	return at;
+}
+
 static void
 open_growing(struct growing *x, struct device *d, const struct growth *how, const struct inputs *in)
 {
@@ -65,11 +78,13 @@ open_growing(struct growing *x, struct device *d, const struct growth *how, cons
 	place_rows(x, how);
 	x->on = d;
 	x->how = how;
-	x->row_bytes = x->rows_all * E * kv_dtype_size(how->type);
-	x->rows = (struct layer_rows){ .k = to_device_as(d, in->k, how->type, x->rows_all * E),
-	    .v = to_device_as(d, in->v, how->type, x->rows_all * E),
-	    .pos = cleared(d, x->rows_all * 4), .start = x->start, .len = x->len,
-	    .capacity = x->capacity, .heads = G, .width = E, .dtype = how->type };
+	x->rows = (struct layer_rows){ .pos = cleared(d, x->rows_all * 4), .start = x->start,
+	    .len = x->len, .capacity = x->capacity, .heads = G, .width = E, .dtype = how->type,
+	    .k_type = how->k_type, .v_type = how->v_type };
+	x->rows.k = stored(d, in->k, rows_k_type(&x->rows), E, x->rows_all);
+	x->rows.v = stored(d, in->v, rows_v_type(&x->rows), E, x->rows_all);
+	x->k_bytes = x->rows_all * rows_k_bytes(&x->rows);
+	x->v_bytes = x->rows_all * rows_v_bytes(&x->rows);
 	x->bits = (struct entries){ .data = cleared(d, x->entry_bytes),
 	    .bytes = E * (4 + (size_t)how->u / 8), .start = x->entry, .len = x->entries,
 	    .capacity = x->room, .heads = G, .width = E, .rows = how->u };
@@ -129,8 +144,8 @@ different(const struct growing *a, const struct growing *b)
 {
 	const size_t heads = (size_t)G * a->how->R;
 	const struct { const char *name; const void *a, *b; size_t bytes; } part[] = {
-		{ "keys", a->rows.k, b->rows.k, a->row_bytes },
-		{ "values", a->rows.v, b->rows.v, a->row_bytes },
+		{ "keys", a->rows.k, b->rows.k, a->k_bytes },
+		{ "values", a->rows.v, b->rows.v, a->v_bytes },
 		{ "positions", a->rows.pos, b->rows.pos, a->rows_all * 4 },
 		{ "one-bit keys", a->bits.data, b->bits.data, a->entry_bytes },
 		{ "scores", a->score, b->score, heads * a->stride * 4 },
@@ -301,7 +316,7 @@ enum fixed { LISTS_STAY, ENTRIES_MISSING, CHOSEN_PAGES, ALL_GROW };
 static int
 can_grow(struct device *d, enum fixed what)
 {
-	static const struct growth how = { KV_F32, 16, 16, 2, 50, 1, 0 };
+	static const struct growth how = { KV_F32, 16, 16, 2, 50, 1, 0, 0, 0 };
 	struct inputs in = { .k = floats(500 * 16, 1), .v = floats(500 * 16, 1) };
 	struct chosen pages = { .stride = 8, .n = (uint32_t[]){ 1, 1, 1 }, .rows = 4 };
 	uint32_t graph;
@@ -342,10 +357,14 @@ void
 test_growing(void)
 {
 	static const struct growth how[] = {
-		{ KV_BF16, 64, 16, 3, 77, 1, 0 }, { KV_F16, 128, 16, 4, 93, 1, 0 },
-		{ KV_F32, 16, 32, 1, 94, 1, 0 }, { KV_BF16, 64, 64, 1, 190, 0, 0 },
-		{ KV_F16, 32, 128, 10, 380, 0, 5 }, { KV_F32, 7, 16, 2, 45, 1, 0 },
-		{ KV_BF16, 64, 32, 8, 1021, 1, 0 },
+		{ KV_BF16, 64, 16, 3, 77, 1, 0, 0, 0 }, { KV_F16, 128, 16, 4, 93, 1, 0, 0, 0 },
+		{ KV_F32, 16, 32, 1, 94, 1, 0, 0, 0 }, { KV_BF16, 64, 64, 1, 190, 0, 0, 0, 0 },
+		{ KV_F16, 32, 128, 10, 380, 0, 5, 0, 0 }, { KV_F32, 7, 16, 2, 45, 1, 0, 0, 0 },
+		{ KV_BF16, 64, 32, 8, 1021, 1, 0, 0, 0 },
+		{ KV_BF16, 128, 16, 3, 77, 1, 0, KV_ROW_Q8_0, KV_ROW_Q4_0 },
+		{ KV_BF16, 64, 32, 4, 1021, 1, 5, KV_ROW_Q4_1 | KV_ROW_HADAMARD,
+		    KV_ROW_INT8 | KV_ROW_HADAMARD },
+		{ KV_F16, 33, 16, 10, 93, 1, 0, KV_ROW_FP8, 0 },
 	};
 	static const struct { uint32_t n, R, most; } list[] = {
 		{ 1022, 2, 1040 }, { 4090, 1, 4200 }, { 16380, 2, 16500 }, { 65533, 2, 65600 },
@@ -358,7 +377,7 @@ test_growing(void)
 		if (device[k].ops->graph_begin == NULL)
 			continue;
 		for (i = 0; i < sizeof how / sizeof how[0]; i++)
-			if (in_sample())
+			if (in_sample() && (device[k].ops->quantised_rows || how[i].k_type == 0))
 				test_growth(&device[k], &how[i]);
 		for (i = 0; i < sizeof list / sizeof list[0]; i++)
 			if (in_sample())

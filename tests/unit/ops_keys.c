@@ -12,6 +12,7 @@ struct shape {
 	enum kv_dtype type;
 	float scale;
 	int zeros;                       /* some keys have no length, and KV head 0's cancel out */
+	enum kv_row_type stored;         /* as struct layer_rows' k_type */
 };
 
 static float *
@@ -28,6 +29,17 @@ make_keys(const struct shape *s, size_t n, const uint64_t *start, const uint32_t
 			row[i * s->E + e] = i == 1 ? 1 : i == 2 ? -1 : 0;
 	round_to(k, s->type, n * s->E);
 	return k;
+}
+
+/* The rows of keys as they are stored; k <- the numbers that they stand for */
+static void *
+store(float *k, enum kv_row_type type, size_t E, size_t n)
+{
+	void *rows = malloc(n * kv_row_bytes(type, E) + 1);
+
+	verdict(kv_rows_from_f32(rows, k, type, E, n) == n, "keys are stored");
+	kv_rows_to_f32(k, rows, type, E, n);
+	return rows;
 }
 
 static double
@@ -83,7 +95,7 @@ run(struct device *d, enum op op, const struct layer_rows *rows, size_t stride, 
 		all[i] = i % stride < rows->len[i / stride] ? want[i] : guard[i];
 	snprintf(what, sizeof what, "%s of %u heads, %zu wide, dtype %d", op == KNORM ? "knorm" :
 	    "keydiff", rows->heads, (size_t)rows->width, (int)rows->dtype);
-	compare(d, op, what, got, all, n);
+	compare(d, rows->k_type != 0 ? SCORES_ROWS : op, what, got, all, n);
 	verdict(d->ops->sync(d->dev) == NULL, "%s: %s: %s", d->name, what, d->ops->sync(d->dev));
 	d->ops->free(d->dev, on_device);
 	free(guard);
@@ -99,7 +111,9 @@ test_shape(struct shape s)
 	    sizeof *diff);
 	uint64_t start[MOST_HEADS];
 	uint32_t len[MOST_HEADS], g;
+	const enum kv_row_type type = s.stored != 0 ? s.stored : (enum kv_row_type)s.type;
 	size_t n = 1;
+	void *stored;
 	float *k;
 	int i;
 
@@ -109,6 +123,7 @@ test_shape(struct shape s)
 		n += len[g] + 2;
 	}
 	k = make_keys(&s, n, start, len);
+	stored = store(k, type, s.E, n);
 	for (g = 0; g < s.G; g++)
 		reference(norm + g * stride, diff + g * stride, k + start[g] * s.E, len[g], s.E);
 	for (i = 0; i < 2; i++) {
@@ -118,16 +133,18 @@ test_shape(struct shape s)
 		for (j = 0; j < devices; j++) {
 			struct device *d = &device[j];
 			struct layer_rows rows = { .start = start, .len = len, .heads = s.G,
-				.width = s.E, .dtype = s.type };
+				.width = s.E, .dtype = s.type, .k_type = s.stored };
 
-			if (i == 0 ? d->ops->knorm == NULL : d->ops->keydiff == NULL)
+			if ((i == 0 ? d->ops->knorm == NULL : d->ops->keydiff == NULL) ||
+			    (s.stored != 0 && !d->ops->quantised_rows))
 				continue;
-			rows.k = to_device_as(d, k, s.type, n * s.E);
+			rows.k = to_device(d, stored, n * kv_row_bytes(type, s.E));
 			run(d, i == 0 ? KNORM : KEYDIFF, &rows, stride, i == 0 ? norm : diff);
 			d->ops->free(d->dev, rows.k);
 		}
 	}
 	free(k);
+	free(stored);
 	free(norm);
 	free(diff);
 }
@@ -136,16 +153,22 @@ void
 test_keys(void)
 {
 	static const uint32_t width[] = { 1, 7, 8, 24, 64, 80, 128, 200, 256, 257, 264 };
+	static const enum kv_row_type stored[] = { KV_ROW_Q8_0, KV_ROW_INT8, KV_ROW_Q4_0,
+		KV_ROW_Q5_0 | KV_ROW_HADAMARD, KV_ROW_Q4_1, KV_ROW_FP8,
+		KV_ROW_INT8 | KV_ROW_HADAMARD };
 	size_t i;
 
 	for (i = 0; i < sizeof width / sizeof *width; i++)
 		test_shape((struct shape){ 3, width[i], 130, 1, i % 3 == 0 ? KV_F32 :
-		    i % 3 == 1 ? KV_BF16 : KV_F16, 2, i % 4 == 3 });
+		    i % 3 == 1 ? KV_BF16 : KV_F16, 2, i % 4 == 3, 0 });
 	/* keys of a chunk, one less, one more; heads without any; many chunks */
 	for (i = 63; i <= 65; i++)
-		test_shape((struct shape){ 9, 32, (uint32_t)i, 9, KV_BF16, 1, 0 });
-	test_shape((struct shape){ 2, 64, 5000, 1111, KV_BF16, 3, 1 });
-	test_shape((struct shape){ 1, 256, 33, 0, KV_F32, 1, 0 });
-	test_shape((struct shape){ 2, 16, 1, 1, KV_F16, 1, 0 });
-	test_shape((struct shape){ 2, 16, 0, 0, KV_F16, 1, 0 });
+		test_shape((struct shape){ 9, 32, (uint32_t)i, 9, KV_BF16, 1, 0, 0 });
+	test_shape((struct shape){ 2, 64, 5000, 1111, KV_BF16, 3, 1, 0 });
+	test_shape((struct shape){ 1, 256, 33, 0, KV_F32, 1, 0, 0 });
+	test_shape((struct shape){ 2, 16, 1, 1, KV_F16, 1, 0, 0 });
+	test_shape((struct shape){ 2, 16, 0, 0, KV_F16, 1, 0, 0 });
+	for (i = 0; i < sizeof stored / sizeof *stored; i++)
+		test_shape((struct shape){ 3, stored[i] == KV_ROW_FP8 ? 33 : 64, 200, 60,
+			KV_BF16, 2, i % 3 == 0, stored[i] });
 }
