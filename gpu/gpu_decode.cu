@@ -55,15 +55,6 @@ combine_splits(const __grid_constant__ struct decode_call w)
  * copies the one that it works on. The copy of the table to the device comes right before on the
  * stream: nothing is gained by starting early. */
 
-DEVICE void
-load_call(struct decode_call &to, const struct decode_call &from)
-{
-	static_assert(sizeof to % sizeof(uint32_t) == 0);
-	for (uint32_t i = threadIdx.x; i < sizeof to / sizeof(uint32_t); i += THREADS)
-		((uint32_t *)&to)[i] = ((const uint32_t *)&from)[i];
-	__syncthreads();
-}
-
 template <class W, bool LIMITED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
 attend_split_each(const struct decode_call *calls)
@@ -198,8 +189,11 @@ static int
 plan_call(const struct dev *d, struct decode_call *w, float *o, float *lse,
     const struct query *query, enum kv_dtype dtype)
 {
+	w->q = query->q;
+	if (d->reference || !takes_pieces(w, w->c.E * kv_dtype_size(dtype)))
+		return 0;
 	complete_call(d, w, o, lse, query, BLOCKS);
-	return !d->reference && takes_pieces(w, w->c.E * kv_dtype_size(dtype));
+	return 1;
 }
 
 static void
@@ -268,23 +262,6 @@ gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const stru
 		attend_decode(d, o, NULL, &w, &all, l);
 }
 
-/* The splits that have rows, at most. Of all rows also when some have been appended that there is
- * room for, as they are between launches of a graph */
-static uint32_t
-used_splits(const struct decode_call *w, const struct layer_rows *l)
-{
-	const bool all = w->list.at == NULL && l->capacity != NULL;
-	uint64_t rows = 0;
-
-	for (uint32_t g = 0; g < w->c.G; g++)
-		rows += all ? l->capacity[g] : w->list.n[g];
-	return (uint32_t)min((uint64_t)w->splits,
-	    max((uint64_t)1, (rows + MIN_SPLIT_ROWS - 1) / MIN_SPLIT_ROWS));
-}
-
-/* Most calls of one launch: their table is on the stack. */
-constexpr uint32_t TOGETHER = 32;
-
 /* One launch of all; splits: used_splits() of each */
 static void
 attend_together(struct dev *d, struct decode_call *w, const uint32_t *splits, uint32_t n,
@@ -318,25 +295,30 @@ same_kernels(const struct decode_call *a, enum kv_dtype a_dtype, const struct de
 	    is_limited(a->limits) == is_limited(b->limits);
 }
 
-/* Fills w with one of several calls. Returns 0 where it cannot be one; with quantised rows each is
- * by itself. */
+int
+gpu_rows_of_call(struct dev *d, struct decode_call *w, struct query *query,
+    const struct attention *a)
+{
+	*w = {};
+	*query = a->query;
+	if (query->N == 0 || query->N > DECODE_QUERIES || query->H == 0)
+		return 0;
+	if (a->chosen == NULL)
+		return gpu_capturable_rows_of(d, &w->c, a->rows, query->H, "attend") &&
+		    gpu_row_list_of(d, &w->list, a->rows, NULL);
+	query->pos = NULL;
+	return gpu_one_query_row(d, query) &&
+	    chosen_rows_of(d, &w->c, &w->list, a->rows, query->H, a->chosen);
+}
+
+/* Fills w with one of several calls. Returns 0 where it cannot be one. */
 static int
 plan_one(struct dev *d, struct decode_call *w, const struct attention *a)
 {
-	const struct layer_rows *l = a->rows;
-	struct query query = a->query;
+	struct query query;
 
-	*w = {};
-	if (query.N == 0 || query.N > DECODE_QUERIES || query.H == 0 || has_quantised(l))
-		return 0;
-	if (a->chosen == NULL)
-		return gpu_capturable_rows_of(d, &w->c, l, query.H, "attend") &&
-		    gpu_row_list_of(d, &w->list, l, NULL) &&
-		    plan_call(d, w, a->o, a->lse, &query, l->dtype);
-	query.pos = NULL;
-	return gpu_one_query_row(d, &query) &&
-	    chosen_rows_of(d, &w->c, &w->list, l, query.H, a->chosen) &&
-	    plan_call(d, w, a->o, NULL, &query, l->dtype);
+	return !has_quantised(a->rows) && gpu_rows_of_call(d, w, &query, a) &&
+	    plan_call(d, w, a->o, a->chosen == NULL ? a->lse : NULL, &query, a->rows->dtype);
 }
 
 int
@@ -349,7 +331,12 @@ gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 	for (uint32_t i = 0; i < n && gpu_ok(d); i++) {
 		const struct layer_rows *rows = a[i].rows;
 		struct decode_call *to = &w[together];
+		const uint32_t quantised = gpu_decode_quantised_each(d, a + i, n - i);
 
+		if (quantised > 0) {
+			i += quantised - 1;
+			continue;
+		}
 		if (!plan_one(d, to, &a[i])) {
 			if (a[i].chosen != NULL)
 				gpu_attend_chosen(d, a[i].o, &a[i].query, rows, a[i].chosen);

@@ -166,33 +166,89 @@ combine_quantised_splits(const __grid_constant__ struct decode_call w)
 	combine_block<true>(w, blockIdx.x);
 }
 
-/* ---- launches ---- */
+/* ---- several calls in one launch, as in gpu_decode.cu ---- */
 
 template <int L, int M>
-static void
-launch_raw(struct dev *d, float *o, float *lse, struct decode_call *w, const struct query *query,
-    const struct row_formats &f)
+static __global__ void __launch_bounds__(THREADS, (RESIDENT<L, M>))
+attend_quantised_each(const struct decode_call *calls, const struct row_formats f)
 {
-	char *parts;
+	using sums = typename tile<bf16, L, M>::sums;
+	DYN_SHARED(sums, shared);
+	SHARED(struct decode_call, w);
 
-	complete_call(d, w, o, lse, query, RESIDENT<L, M>);
-	if ((parts = (char *)gpu_scratch(d, SCRATCH_PARTS, parts_size(w, w->splits))) == NULL)
-		return;
-	place_parts(w, w->splits, parts);
-	LAUNCH_PDL(d, (attend_quantised_split<L, M>), w->splits * w->groups, THREADS,
-	    sizeof(typename tile<bf16, L, M>::sums), *w, f);
-	LAUNCH_PDL(d, combine_quantised_splits, w->N * w->H, THREADS, combine_shared(w), *w);
+	load_call(w, calls[blockIdx.y]);
+	for_rows_of_split<true>(w, blockIdx.x, [&](uint32_t g, uint32_t first, uint32_t end,
+	    uint32_t part, uint32_t group) {
+		attend_raw_rows<L, M>(w, f, *shared, g, first, end, part, group);
+	});
 }
 
-template <int L>
-static void
-launch_lanes(struct dev *d, float *o, float *lse, struct decode_call *w, const struct query *query,
-    const struct row_formats &f)
+static __global__ void __launch_bounds__(THREADS)
+combine_quantised_each(const struct decode_call *calls)
 {
-	if (query->N * (query->H / w->c.G) <= 4)
-		launch_raw<L, 4>(d, o, lse, w, query, f);
+	SHARED(struct decode_call, w);
+
+	load_call(w, calls[blockIdx.y]);
+	if (blockIdx.x < w.N * w.H)
+		combine_block<true>(w, blockIdx.x);
+}
+
+/* ---- launches ---- */
+
+/* work(L, M), as types with a constant value: lanes of a row of width E, and query rows of a
+ * group */
+template <class F>
+static void
+with_lanes(uint32_t E, uint32_t M, F &&work)
+{
+	const auto with_rows = [&](auto L) {
+		if (M == 4)
+			work(L, std::integral_constant<int, 4>{});
+		else
+			work(L, std::integral_constant<int, 8>{});
+	};
+
+	if (E <= 64)
+		with_rows(std::integral_constant<int, 8>{});
+	else if (E <= 128)
+		with_rows(std::integral_constant<int, 16>{});
 	else
-		launch_raw<L, 8>(d, o, lse, w, query, f);
+		with_rows(std::integral_constant<int, 32>{});
+}
+
+/* Does the kernel take the call? */
+static bool
+takes(const struct dev *d, const struct decode_call *w, const struct row_formats &f,
+    const float *o, const float *q)
+{
+	return !d->reference && w->c.E <= 256 && in_pieces(w->c.k, f.k, w->c.E) &&
+	    (o == NULL || in_pieces(w->c.v, f.v, w->c.E)) && (uintptr_t)q % 16 == 0;
+}
+
+static void
+complete(const struct dev *d, struct decode_call *w, float *o, float *lse,
+    const struct query *query)
+{
+	w->N = query->N;
+	w->H = query->H;
+	with_lanes(w->c.E, group_rows(w), [&](auto L, auto M) {
+		complete_call(d, w, o, lse, query, RESIDENT<L.value, M.value>);
+	});
+}
+
+static void
+launch_alone(struct dev *d, struct decode_call *w, const struct row_formats &f)
+{
+	char *parts = (char *)gpu_scratch(d, SCRATCH_PARTS, parts_size(w, w->splits));
+
+	if (parts == NULL)
+		return;
+	place_parts(w, w->splits, parts);
+	with_lanes(w->c.E, group_rows(w), [&](auto L, auto M) {
+		LAUNCH_PDL(d, (attend_quantised_split<L.value, M.value>), w->splits * w->groups,
+		    THREADS, sizeof(typename tile<bf16, L.value, M.value>::sums), *w, f);
+	});
+	LAUNCH_PDL(d, combine_quantised_splits, w->N * w->H, THREADS, combine_shared(w), *w);
 }
 
 void
@@ -206,14 +262,127 @@ gpu_decode_quantised(struct dev *d, float *o, float *lse, struct decode_call *w,
 	if (!gpu_formats_of(d, &f, l, "attend") ||
 	    (q.q = gpu_queries_for(d, query, rows_k_type(l), E)) == NULL)
 		return;
-	if (d->reference || E > 256 || !in_pieces(w->c.k, f.k, E) ||
-	    (o != NULL && !in_pieces(w->c.v, f.v, E)) || (uintptr_t)q.q % 16 != 0)
+	if (takes(d, w, f, o, q.q)) {
+		complete(d, w, o, lse, &q);
+		launch_alone(d, w, f);
+	} else
 		gpu_attend_any(d, o, lse, &q, &w->c, &w->list, &f);
-	else if (E <= 64)
-		launch_lanes<8>(d, o, lse, w, &q, f);
-	else if (E <= 128)
-		launch_lanes<16>(d, o, lse, w, &q, f);
-	else
-		launch_lanes<32>(d, o, lse, w, &q, f);
 	gpu_transform_back(d, o, rows_v_type(l), E, (size_t)q.N * q.H);
+}
+
+/* ---- several calls ---- */
+
+/* Fills w with one of several calls, whose queries are not transformed yet. Returns 0 where it
+ * cannot be one. */
+static int
+plan_one(struct dev *d, struct decode_call *w, struct row_formats *f, const struct attention *a)
+{
+	struct query query;
+
+	if (!has_quantised(a->rows) || !gpu_rows_of_call(d, w, &query, a) ||
+	    !gpu_formats_of(d, f, a->rows, "attend") || !takes(d, w, *f, a->o, query.q))
+		return 0;
+	complete(d, w, a->o, a->chosen == NULL ? a->lse : NULL, &query);
+	return 1;
+}
+
+static bool
+same_rows(const struct layer_rows *a, const struct layer_rows *b)
+{
+	return a->width == b->width && rows_k_type(a) == rows_k_type(b) &&
+	    rows_v_type(a) == rows_v_type(b);
+}
+
+/* Transforms the rows of n calls, at x[i], to where they are or, to not NULL, one after the other;
+ * rows that are contiguous in one launch */
+static void
+transform_all(struct dev *d, float *to, float *const *x, const struct decode_call *w, uint32_t n)
+{
+	const uint32_t E = w->c.E;
+	size_t rows;
+
+	for (uint32_t i = 0, end; i < n; i = end) {
+		rows = w[i].N * w[i].H;
+		for (end = i + 1; x[i] != NULL && end < n && x[end] == x[i] + rows * E; end++)
+			rows += w[end].N * w[end].H;
+		if (x[i] != NULL)              /* o that is not wanted */
+			gpu_transform(d, to != NULL ? to : x[i], x[i], E, rows);
+		to = to != NULL ? to + rows * E : NULL;
+	}
+}
+
+/* The queries of n calls become their transforms, in scratch. */
+static void
+transform_queries(struct dev *d, struct decode_call *w, uint32_t n)
+{
+	float *q[TOGETHER], *to;
+	size_t rows = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		q[i] = (float *)w[i].q;
+		rows += w[i].N * w[i].H;
+	}
+	if ((to = (float *)gpu_scratch(d, SCRATCH_QUERIES, rows * w->c.E * sizeof *to)) == NULL)
+		return;
+	transform_all(d, to, q, w, n);
+	for (uint32_t i = 0; i < n; i++) {
+		w[i].q = to;
+		to += (size_t)w[i].N * w[i].H * w->c.E;
+	}
+}
+
+static void
+launch_together(struct dev *d, struct decode_call *w, const struct attention *a, uint32_t n,
+    const struct row_formats &f)
+{
+	uint32_t blocks = 0, combined = 0;
+	size_t bytes = 0, shared = 0;
+	char *parts;
+
+	for (uint32_t i = 0; i < n; i++)
+		bytes += parts_size(&w[i], used_splits(&w[i], a[i].rows));
+	if ((parts = (char *)gpu_scratch(d, SCRATCH_PARTS, bytes)) == NULL)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t splits = used_splits(&w[i], a[i].rows);
+
+		place_parts(&w[i], splits, parts);
+		parts += parts_size(&w[i], splits);
+		blocks = max(blocks, splits * w[i].groups);
+		combined = max(combined, w[i].N * w[i].H);
+		shared = max(shared, combine_shared(&w[i]));
+	}
+	const struct decode_call *calls = (const struct decode_call *)gpu_list(d, w, n * sizeof *w);
+	if (calls == NULL)
+		return;
+	with_lanes(w->c.E, group_rows(w), [&](auto L, auto M) {
+		LAUNCH(d, (attend_quantised_each<L.value, M.value>), dim3(blocks, n), THREADS,
+		    sizeof(typename tile<bf16, L.value, M.value>::sums), calls, f);
+	});
+	LAUNCH(d, combine_quantised_each, dim3(combined, n), THREADS, shared, calls);
+}
+
+uint32_t
+gpu_decode_quantised_each(struct dev *d, const struct attention *a, uint32_t n)
+{
+	struct decode_call w[TOGETHER];
+	struct row_formats f, of_next;
+	float *o[TOGETHER];
+	uint32_t some;
+
+	for (some = 0; some < n && some < TOGETHER; some++) {
+		if (!plan_one(d, &w[some], &of_next, &a[some]) ||
+		    !same_rows(a->rows, a[some].rows) || group_rows(w) != group_rows(&w[some]))
+			break;
+		f = of_next;
+		o[some] = a[some].o;
+	}
+	if (some < 2)
+		return 0;
+	if (is_transformed(rows_k_type(a->rows)))
+		transform_queries(d, w, some);
+	launch_together(d, w, a, some, f);
+	if (is_transformed(rows_v_type(a->rows)))
+		transform_all(d, NULL, o, w, some);
+	return some;
 }

@@ -86,6 +86,32 @@ combine_shared(const struct decode_call *w)
 	return (parts_of(w->splits, 4) * 4 + WARPS * w->c.E) * sizeof(float);
 }
 
+/* The splits that have rows, at most. Of all rows also when some have been appended that there is
+ * room for, as they are between launches of a graph */
+static inline uint32_t
+used_splits(const struct decode_call *w, const struct layer_rows *l)
+{
+	const bool all = w->list.at == NULL && l->capacity != NULL;
+	uint64_t rows = 0;
+
+	for (uint32_t g = 0; g < w->c.G; g++)
+		rows += all ? l->capacity[g] : w->list.n[g];
+	return (uint32_t)min((uint64_t)w->splits,
+	    max((uint64_t)1, (rows + MIN_SPLIT_ROWS - 1) / MIN_SPLIT_ROWS));
+}
+
+/* Most calls of one launch: their table is on the stack. */
+constexpr uint32_t TOGETHER = 32;
+
+/* gpu_decode.cu: c and list of w, and the query, of one of several calls. Returns 0 where it cannot
+ * be one. */
+int gpu_rows_of_call(struct dev *, struct decode_call *w, struct query *,
+    const struct attention *);
+
+/* gpu_decode_quantised.cu: the first of n calls, together; returns how many. 0: the first one has
+ * no quantised rows, or is to be done alone. */
+uint32_t gpu_decode_quantised_each(struct dev *, const struct attention *, uint32_t n);
+
 /* gpu_decode_quantised.cu: the call with quantised rows, of which c and list are set */
 void gpu_decode_quantised(struct dev *, float *o, float *lse, struct decode_call *,
     const struct query *, const struct layer_rows *);
@@ -297,6 +323,16 @@ attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t fir
 	store_warp_sums(*(typename W::sums *)shared, r);
 	__syncthreads();
 	write_part(w, *(const typename W::sums *)shared, part, group);
+	__syncthreads();
+}
+
+/* to <- one of several calls, by the block */
+DEVICE void
+load_call(struct decode_call &to, const struct decode_call &from)
+{
+	static_assert(sizeof to % sizeof(uint32_t) == 0);
+	for (uint32_t i = threadIdx.x; i < sizeof to / sizeof(uint32_t); i += THREADS)
+		((uint32_t *)&to)[i] = ((const uint32_t *)&from)[i];
 	__syncthreads();
 }
 

@@ -265,9 +265,10 @@ template <uint32_t TYPE>
 DEVICE float
 channel_of_piece(const struct raw_piece &r, uint32_t e, float scale, float least)
 {
-	const uint32_t two = r.word[e / 2] >> 16 * (e % 2), byte = r.word[e / 4] >> 8 * (e % 4);
-	const uint32_t four = r.word[0] >> (8 * (e % 4) + 4 * (e / 4)) & 15;
-	const uint32_t fifth = r.word[3] >> (e % 4 + 16 * (e / 4)) & 1;
+	[[maybe_unused]] const uint32_t two = r.word[e / 2] >> 16 * (e % 2);
+	[[maybe_unused]] const uint32_t byte = r.word[e / 4] >> 8 * (e % 4);
+	[[maybe_unused]] const uint32_t four = r.word[0] >> (8 * (e % 4) + 4 * (e / 4)) & 15;
+	[[maybe_unused]] const uint32_t fifth = r.word[3] >> (e % 4 + 16 * (e / 4)) & 1;
 
 	if constexpr (TYPE == KV_ROW_F16)
 		return widen(f16{ (uint16_t)two });

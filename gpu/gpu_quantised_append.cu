@@ -64,13 +64,19 @@ gpu_transform_back(struct dev *d, float *o, enum kv_row_type type, uint32_t E, s
 
 /* ---- codes ---- */
 
+DEVICE bool
+is_finite(float x)
+{
+	return fabsf(x) <= 3.4028235e38f;
+}
+
 /* 0 of 0, and of a scale so small that its inverse is not finite */
 DEVICE float
 inverse(float scale)
 {
 	const float inv = scale != 0 ? __fdiv_rn(1, scale) : 0;
 
-	return isfinite(inv) ? inv : 0;
+	return is_finite(inv) ? inv : 0;
 }
 
 /* x of the first lane for which `is` holds, as it does for one */
@@ -169,8 +175,8 @@ store_block(unsigned char *to, float x, uint32_t type)
 	const float inv = inverse(scale);
 	const f16 stored = narrow<f16>(scale), low = narrow<f16>(least);
 
-	if (!isfinite(widen(stored)) || (type == KV_ROW_Q4_1 &&
-	    !isfinite(widen(stored) + widen(low))))
+	if (!is_finite(widen(stored)) || (type == KV_ROW_Q4_1 &&
+	    !is_finite(widen(stored) + widen(low))))
 		return false;
 	if (lane == 0)
 		store_16(to, stored.bits);
@@ -201,7 +207,7 @@ store_scaled(unsigned char *to, const float *x, float most, uint32_t type, uint3
 	const uint32_t lane = threadIdx.x % 32;
 	const float scale = __fdiv_rn(most, type == KV_ROW_INT8 ? 127 : E4M3_MOST);
 
-	if (!isfinite(scale))
+	if (!is_finite(scale))
 		return false;
 	if (lane < 4)
 		to[lane] = (unsigned char)(__float_as_uint(scale) >> 8 * lane);
@@ -223,7 +229,7 @@ store_row(unsigned char *to, const float *x, uint32_t type, uint32_t E)
 	float most = 0;
 
 	for (uint32_t e = lane; e < E; e += 32) {
-		finite &= isfinite(x[e]) != 0;
+		finite &= is_finite(x[e]);
 		most = fmaxf(most, fabsf(x[e]));
 	}
 	if (__any_sync(ALL_LANES, !finite))
@@ -339,9 +345,11 @@ gpu_formats_of(struct dev *d, struct row_formats *f, const struct layer_rows *l,
 void
 gpu_check_refused(struct dev *d)
 {
-	for (uint32_t i = 0; d->refused != NULL && i < 2 * MAX_HEADS; i++)
-		if (d->refused[i] > 0)
+	const volatile uint32_t *const refused = d->refused;
+
+	for (uint32_t i = 0; refused != NULL && i < 2 * MAX_HEADS; i++)
+		if (refused[i] > 0)
 			gpu_fail(d, "store: a %s of KV head %u is not finite, or too large for %s",
 			    i < MAX_HEADS ? "key" : "value", i % MAX_HEADS,
-			    kv_row_type_name((enum kv_row_type)(d->refused[i] - 1)));
+			    kv_row_type_name((enum kv_row_type)(refused[i] - 1)));
 }

@@ -38,9 +38,15 @@ struct one {
 static struct attention
 make(struct device *d, struct one *x, const struct shape *s)
 {
+	const struct cache_types all = cache_types;
+
 	x->lses = (size_t)s->N * s->H;
 	x->n = x->lses * s->E;
+	if ((s->E & (s->E - 1)) != 0)           /* no width that is transformed */
+		cache_types = (struct cache_types){ kv_row_type_base(all.k),
+			kv_row_type_base(all.v), 0 };
 	cache_make(&x->cache, s);
+	cache_types = all;
 	x->q = floats(x->n, s->scale);
 	x->rows = cache_on_device(d, &x->cache, s, 1);
 	x->dq = to_device(d, x->q, x->n * 4);

@@ -438,5 +438,8 @@ test_quantised(void)
 	test_sink(KV_ROW_INT8);
 	cache_types = (struct cache_types){ KV_ROW_INT8, KV_ROW_FP8, 0 };
 	test_each();
+	cache_types = (struct cache_types){ KV_ROW_FP8 | KV_ROW_HADAMARD,
+		KV_ROW_INT8 | KV_ROW_HADAMARD, 0 };
+	test_each();
 	cache_types = (struct cache_types){ 0 };
 }
