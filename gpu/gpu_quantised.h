@@ -216,7 +216,7 @@ for_channels(const unsigned char *row, const struct row_format &f, uint32_t E, u
 
 /* A piece as it is stored: 16 bytes of elements; else codes, then the scale, then of q4_1 the
  * minimum, of q5_0 the fifth bits */
-struct raw_piece {
+struct alignas(16) raw_piece {
 	uint32_t word[4];
 };
 
@@ -237,9 +237,7 @@ load_raw(const unsigned char *row, uint32_t piece)
 
 	static_assert(TYPE != KV_ROW_F32);
 	if constexpr (TYPE < KV_ROW_Q8_0) {
-		const uint4 v = *(const uint4 *)(row + piece * 16);
-
-		r = { v.x, v.y, v.z, v.w };
+		*(uint4 *)r.word = *(const uint4 *)(row + piece * 16);
 	} else if constexpr (has_blocks(TYPE)) {
 		const unsigned char *const block = row + piece / 4 * block_bytes(TYPE);
 		const unsigned char *const code = block + head_bytes(TYPE) + piece % 4 * 4;
