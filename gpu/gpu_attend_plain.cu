@@ -243,7 +243,7 @@ UNROLL		for (unsigned u = 0; u < U; u++)
 	}
 }
 
-/* A block. load_keys(to, g, first), load_values(...): to[KEYS][stride] <- a tile of KV head g, from
+/* A block. load_keys(to, first), load_values(...): to[KEYS][stride] <- a tile of its KV head, from
  * row `first` on; zeros behind the last row */
 template <int U, bool LIMITED, class K, class V>
 DEVICE void
@@ -277,7 +277,7 @@ plain_block(float *o, float *lse, const float *q, const struct rows &c, const ui
 		query[i / E * stride + i % E] = q[(size_t)row[i / E] * E + i % E] * scale;
 	t.m[0] = t.m[1] = t.m[2] = t.m[3] = -INFINITY;
 	for (uint32_t first = LIMITED ? from[0] : 0; first < seen[ROWS - 1]; first += KEYS) {
-		load_keys(tile, g, first);
+		load_keys(tile, first);
 		__syncthreads();
 		plain_scores(s, query, tile, stride, E);
 		if constexpr (LIMITED)
@@ -286,7 +286,7 @@ plain_block(float *o, float *lse, const float *q, const struct rows &c, const ui
 		__syncthreads();
 		if (o == NULL)
 			continue;
-		load_values(tile, g, first);
+		load_values(tile, first);
 		__syncthreads();
 		plain_outputs(t, p, tile, stride, E);
 		__syncthreads();
@@ -299,15 +299,15 @@ static __global__ void __launch_bounds__(THREADS, 2)
 attend_plain(float *o, float *lse, const float *q, const struct rows c, const uint32_t *qpos,
     uint32_t N, uint32_t H, float scale, const struct limits limits)
 {
-	const uint32_t E = c.E;
-	const auto load = [&](float *to, const void *from, uint32_t g, uint32_t first) {
-		load_tile(to, E + PADDING, (const T *)from + (c.start[g] + first) * E,
-		    c.len[g] - first, E);
-	};
+	const uint32_t g = blockIdx.x % c.G, E = c.E;
+	const T *k = (const T *)c.k + c.start[g] * E, *v = (const T *)c.v + c.start[g] * E;
 
 	plain_block<U, LIMITED>(o, lse, q, c, qpos, N, H, scale, limits,
-	    [&](float *to, uint32_t g, uint32_t first) { load(to, c.k, g, first); },
-	    [&](float *to, uint32_t g, uint32_t first) { load(to, c.v, g, first); });
+	    [&](float *to, uint32_t first) {
+		load_tile(to, E + PADDING, k + (size_t)first * E, c.len[g] - first, E);
+	    }, [&](float *to, uint32_t first) {
+		load_tile(to, E + PADDING, v + (size_t)first * E, c.len[g] - first, E);
+	    });
 }
 
 /* As load_tile(), of rows of any type: a warp has a row. */
@@ -337,10 +337,12 @@ attend_plain_quantised(float *o, float *lse, const float *q, const struct rows c
     const uint32_t *qpos, uint32_t N, uint32_t H, float scale, const struct limits limits,
     const struct row_formats f)
 {
+	const uint32_t g = blockIdx.x % c.G;
+
 	plain_block<U, true>(o, lse, q, c, qpos, N, H, scale, limits,
-	    [&](float *to, uint32_t g, uint32_t first) {
+	    [&](float *to, uint32_t first) {
 		load_any_tile(to, c.k, f.k, c, g, first);
-	    }, [&](float *to, uint32_t g, uint32_t first) {
+	    }, [&](float *to, uint32_t first) {
 		load_any_tile(to, c.v, f.v, c, g, first);
 	    });
 }

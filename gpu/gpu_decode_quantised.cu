@@ -118,6 +118,20 @@ for_raw_tiles(struct softmax_state<bf16, L, M> &r, struct cursor &cursor,
 	}
 }
 
+/* Does a group of M query rows see all rows [first, end) at these positions? Positions ascend:
+ * where the first query sees the last row and, through a window, the last query the first row, all
+ * queries see all rows. */
+template <uint32_t M>
+DEVICE bool
+sees_all(const struct decode_call &w, const uint32_t *pos, uint32_t first, uint32_t end,
+    uint32_t group)
+{
+	const uint32_t R = w.H / w.c.G;
+
+	return w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
+	    w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <= w.limits.reach);
+}
+
 /* The rows [first, end) of the list of KV head g, for a group of query rows */
 template <int L, int M>
 DEVICE void
@@ -134,7 +148,7 @@ attend_raw_rows(const struct decode_call &w, const struct row_formats &f,
 	struct softmax_state<bf16, L, M> r;
 	uint32_t here = NO_ROW;
 
-	if (sees_all<M, true>(w, pos, first, end, group))
+	if (sees_all<M>(w, pos, first, end, group))
 		pos = NULL;
 	else
 		here = w.qpos[min(group * M + W::query_of(lane), w.N * R - 1) / R];
@@ -147,6 +161,32 @@ attend_raw_rows(const struct decode_call &w, const struct row_formats &f,
 	__syncthreads();
 }
 
+/* As attend_block() of gpu_decode_split.h: calls work(g, first, end, part, group) for the rows
+ * [first, end) of each KV head in the split of a block. */
+template <class F>
+DEVICE void
+for_rows_of_split(const struct decode_call &w, uint32_t block, F &&work)
+{
+	SHARED(struct visible[MAX_HEADS], visible);
+	const uint32_t split = block / w.groups, group = block % w.groups;
+	const uint32_t appended = appended_rows(w.c);
+	uint64_t at = 0, next;
+
+	pdl_wait();
+	find_visible(visible, w, appended, block);
+	pdl_trigger();
+	const uint64_t rows = rows_of_split<true>(w, visible, appended);
+	const uint64_t first = split * rows, end = first + rows;
+	for (uint32_t g = 0; g < w.c.G && at < end; g++, at = next) {
+		next = at + visible[g].n;
+		if (next <= first || next == at)
+			continue;
+		work(g, visible[g].first + (uint32_t)(at < first ? first - at : 0),
+		    visible[g].first + (uint32_t)((next < end ? next : end) - at), split + g,
+		    group);
+	}
+}
+
 template <int L, int M>
 static __global__ void __launch_bounds__(THREADS, (RESIDENT<L, M>))
 attend_quantised_split(const __grid_constant__ struct decode_call w, const struct row_formats f)
@@ -154,7 +194,7 @@ attend_quantised_split(const __grid_constant__ struct decode_call w, const struc
 	using sums = typename tile<bf16, L, M>::sums;
 	DYN_SHARED(sums, shared);
 
-	for_rows_of_split<true>(w, blockIdx.x, [&](uint32_t g, uint32_t first, uint32_t end,
+	for_rows_of_split(w, blockIdx.x, [&](uint32_t g, uint32_t first, uint32_t end,
 	    uint32_t part, uint32_t group) {
 		attend_raw_rows<L, M>(w, f, *shared, g, first, end, part, group);
 	});
@@ -177,7 +217,7 @@ attend_quantised_each(const struct decode_call *calls, const struct row_formats 
 	SHARED(struct decode_call, w);
 
 	load_call(w, calls[blockIdx.y]);
-	for_rows_of_split<true>(w, blockIdx.x, [&](uint32_t g, uint32_t first, uint32_t end,
+	for_rows_of_split(w, blockIdx.x, [&](uint32_t g, uint32_t first, uint32_t end,
 	    uint32_t part, uint32_t group) {
 		attend_raw_rows<L, M>(w, f, *shared, g, first, end, part, group);
 	});

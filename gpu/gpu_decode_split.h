@@ -279,21 +279,6 @@ write_part(const struct decode_call &w, const struct warp_sums<M, WIDTH> &from, 
 	}
 }
 
-/* Does a group of M query rows see all rows [first, end) at these positions? Positions ascend:
- * where the first query sees the last row and, through a window, the last query the first row, all
- * queries see all rows. */
-template <uint32_t M, bool LIMITED>
-DEVICE bool
-sees_all(const struct decode_call &w, const uint32_t *pos, uint32_t first, uint32_t end,
-    uint32_t group)
-{
-	const uint32_t R = w.H / w.c.G;
-
-	return w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
-	    (!LIMITED || w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <=
-	    w.limits.reach));
-}
-
 /* The rows [first, end) of the list of KV head g, for a group of query rows */
 template <class W, bool LIMITED>
 DEVICE void
@@ -313,7 +298,11 @@ attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t fir
 	uint32_t here = NO_ROW;
 
 	prologue<W>(r, ring, cursor, w.list);
-	if (sees_all<M, LIMITED>(w, pos, first, end, group))
+	/* Positions ascend: where the first query sees the last row and, through a window, the
+	 * last query the first row, all queries see all rows. */
+	if (w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
+	    (!LIMITED || w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <=
+	    w.limits.reach)))
 		pos = NULL;
 	else
 		here = w.qpos[min(group * M + W::query_of(lane), w.N * R - 1) / R];
@@ -337,12 +326,12 @@ load_call(struct decode_call &to, const struct decode_call &from)
 }
 
 /* First kernel: one block for each split and group of query rows. The groups of a split are
- * neighbours in the grid, so that they read the same rows at about the same time. Calls work(g,
- * first, end, part, group) for the rows [first, end) of each KV head in the split. */
-template <bool LIMITED, class F>
+ * neighbours in the grid, so that they read the same rows at about the same time. */
+template <class W, bool LIMITED>
 DEVICE void
-for_rows_of_split(const struct decode_call &w, uint32_t block, F &&work)
+attend_block(const struct decode_call &w, uint32_t block)
 {
+	DYN_SHARED(uint4, shared);
 	SHARED(struct visible[MAX_HEADS], visible);
 	const uint32_t split = block / w.groups, group = block % w.groups;
 	const uint32_t appended = appended_rows(w.c);
@@ -361,21 +350,10 @@ for_rows_of_split(const struct decode_call &w, uint32_t block, F &&work)
 		if (next <= first || next == at)
 			continue;
 		const uint32_t before = LIMITED ? visible[g].first : 0;
-		work(g, before + (uint32_t)(at < first ? first - at : 0),
+		attend_rows<W, LIMITED>(w, shared, g,
+		    before + (uint32_t)(at < first ? first - at : 0),
 		    before + (uint32_t)((next < end ? next : end) - at), split + g, group);
 	}
-}
-
-template <class W, bool LIMITED>
-DEVICE void
-attend_block(const struct decode_call &w, uint32_t block)
-{
-	DYN_SHARED(uint4, shared);
-
-	for_rows_of_split<LIMITED>(w, block, [&](uint32_t g, uint32_t first, uint32_t end,
-	    uint32_t part, uint32_t group) {
-		attend_rows<W, LIMITED>(w, shared, g, first, end, part, group);
-	});
 }
 
 /* ---- combining the splits ---- */
