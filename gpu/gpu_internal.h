@@ -6,7 +6,7 @@
  * gpu_graph.cu         CUDA graphs: capture and launch of a decode step
  * gpu_weights.cu       upload of weights
  * gpu_rows.cu          embedding lookup, RMSNorm, rounding, SwiGLU
- * gpu_quantised*.cu    rows of quantised types: append, attention, scores, indexes
+ * gpu_*quantised*.cu   rows of quantised types: append, attention, mass, scores, indexes
  * gpu_rope_append.cu   RoPE, append to the cache, both in one
  * gpu_argmax.cu        argmax of the logits
  * gpu_matmul.cu        matrix products: chooses between the two files below
