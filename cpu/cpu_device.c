@@ -217,7 +217,6 @@ cpu_weights(struct dev *d, const void *host, size_t bytes)
 const struct ops cpu_ops = {
 	.name = "cpu",
 	.shares_memory = 1,
-	.quantised_rows = 1,
 	.open = cpu_open,
 	.close = cpu_close,
 	.sync = cpu_sync,

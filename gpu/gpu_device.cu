@@ -357,7 +357,6 @@ const struct ops gpu_ops = {
 	.name = "cuda",
 	.runs_ahead = 1,
 	.shares_memory = 0,
-	.quantised_rows = 1,
 	.open = gpu_open,
 	.close = gpu_close,
 	.sync = gpu_sync,

@@ -137,14 +137,11 @@ static int
 two_snapshots(const char *a, const char *b)
 {
 	struct diff_rows c = { .same = 1 };
-	struct engine_error e;
 	struct device d;
 
 	open_two(&c.a, a, &c.b, b);
 	diff_rows_init(&c, &c.a.head->model, settings.json || by_head());
 	d = device_open();
-	must(device_takes_rows(&d, c.a.head, a, &e), &e);
-	must(device_takes_rows(&d, c.b.head, b, &e), &e);
 	compare(&c, &d);
 	if (settings.json)
 		diff_print_json(&c);
@@ -257,7 +254,6 @@ try_retrieval(const char *path)
 	struct engine_error e;
 	uint32_t l;
 
-	must(device_takes_rows(&d, kv_reader_head(r), path, &e), &e);
 	must(retrieval_trial_init(&t, &d, r, &retrieval, &e), &e);
 	progress_start("retrieve", t.L, "layers");
 	for (l = 0; l < t.L; l++) {

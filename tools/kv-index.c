@@ -204,7 +204,6 @@ int
 main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
-	struct engine_error e;
 	struct device device;
 	struct kv_reader *r;
 	struct kv_writer *w;
@@ -215,7 +214,6 @@ main(int argc, char **argv)
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
 	device = device_open();
-	must(device_takes_rows(&device, kv_reader_head(r), kv_reader_name(r), &e), &e);
 	if (clusters)
 		open_builder(kv_reader_head(r));
 	w = output_create(kv_reader_head(r));

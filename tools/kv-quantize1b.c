@@ -114,7 +114,6 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
 	struct kv_reader *r;
-	struct engine_error e;
 	struct kv_writer *w;
 	struct device d;
 
@@ -123,7 +122,6 @@ main(int argc, char **argv)
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
 	d = device_open();
-	must(device_takes_rows(&d, kv_reader_head(r), kv_reader_name(r), &e), &e);
 	w = output_create(kv_reader_head(r));
 	quantize(&d, r, w);
 	sign_count("group", group);

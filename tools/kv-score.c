@@ -213,7 +213,6 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
 	const char *path = operand(argc, argv, first);
-	struct engine_error e;
 	struct kv_reader *r;
 	struct kv_writer *w;
 
@@ -226,10 +225,8 @@ main(int argc, char **argv)
 	r = input_open(path);
 	if (from_path != NULL)
 		score_file_open(&from, from_path, &kv_reader_head(r)->model);
-	else if (scorer.method->needs & NEED_WINDOW) {
+	else if (scorer.method->needs & NEED_WINDOW)
 		scorer.device = device_open();
-		must(device_takes_rows(&scorer.device, kv_reader_head(r), path, &e), &e);
-	}
 	w = output_create(kv_reader_head(r));
 	score_snapshot(r, w);
 	if (from_path != NULL)

@@ -83,19 +83,6 @@ area_share(const struct device *d, struct area *a, void **at, const void *data, 
 	return (*at = area_upload(d, a, data, size, e)) != NULL ? ENGINE_OK : e->code;
 }
 
-int
-device_takes_rows(const struct device *d, const struct kv_head *head, const char *name,
-    struct engine_error *e)
-{
-	const char *dtype = kv_dtype_name(head->dtype);
-
-	if (d->ops->quantised_rows || !kv_head_is_quantised(head))
-		return ENGINE_OK;
-	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s%srows are quantised, and the device %s does "
-	    "not compute on such rows: use --device cpu, or kv-quantize --keys %s --values %s",
-	    name != NULL ? name : "", name != NULL ? ": " : "", d->ops->name, dtype, dtype);
-}
-
 void *
 area_positions(const struct device *d, struct area *a, const struct kv_rows *rows,
     struct engine_error *e)

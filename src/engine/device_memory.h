@@ -28,10 +28,6 @@ device_growth(const void *had, size_t wanted)
 
 /* Returns 1 if a device pointer is ordinary memory, so that nothing needs to be copied to it. */
 int device_shares_memory(const struct device *d);
-/* Fails if rows of this head are quantised and the device does not compute on such rows. name: of
- * the snapshot; NULL: there is none yet. */
-int device_takes_rows(const struct device *d, const struct kv_head *head, const char *name,
-    struct engine_error *e);
 /* Waits for the device, and fails if it has failed. */
 int device_synced(const struct device *d, struct engine_error *e);
 /* Waits for the work before that event, and fails if the device has failed. */

@@ -205,12 +205,9 @@ open_sequence(struct open_sequence *s, const struct model *m, const struct seque
     struct kv_reader *r, const struct memory_plan *plan, struct engine_error *e)
 {
 	const struct kv_head *stored = r != NULL ? kv_reader_head(r) : o->stored;
-	const struct device d = { m->ops, m->dev };
 	int rc;
 
 	*s = (struct open_sequence){ .model = m };
-	if (device_takes_rows(&d, stored, r != NULL ? kv_reader_name(r) : NULL, e) != ENGINE_OK)
-		return e->code;
 	rc = make_empty(s, o, stored, e);
 	if (rc == ENGINE_OK && r != NULL)
 		rc = open_snapshot(s, o, r, plan, e);

@@ -500,7 +500,6 @@ struct ops {
 	const char *name;            /* "cpu", "cuda" */
 	int runs_ahead;              /* 1: ops return before their work is done */
 	int shares_memory;           /* 1: device memory is ordinary memory */
-	int quantised_rows;          /* 1: rows may have quantised types */
 	op_open *open;
 	op_close *close;
 	op_sync *sync;

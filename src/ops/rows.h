@@ -29,8 +29,7 @@ struct layer_rows {
 	uint32_t width;              /* E */
 	enum kv_dtype dtype;         /* of what ops make from rows, and of rows of type 0 */
 	/* how rows are stored; 0: as elements of dtype. The ops take the numbers that rows stand
-	 * for (rowtype.h), computed from as they are stored. Quantised types: only where the
-	 * backend has quantised_rows. */
+	 * for (rowtype.h), computed from as they are stored. */
 	enum kv_row_type k_type, v_type;
 };
 

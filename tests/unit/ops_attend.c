@@ -21,7 +21,7 @@ attend_to(const struct shape *s, struct cache *c, const float *q)
 	for (lses = 0; lses < 2; lses++) {     /* o on all devices, then lse on all */
 		cache_name(what, sizeof what, lses ? "lse" : "attend", s);
 		new_case();
-		for (k = 0; k < devices && cache_fits(&device[k]); k++) {
+		for (k = 0; k < devices; k++) {
 			struct device *d = &device[k];
 			struct layer_rows rows = cache_on_device(d, c, s, 1);
 			void *dq = to_device(d, q, n * 4), *dp = to_device(d, c->qpos, s->N * 4);

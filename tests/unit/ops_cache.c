@@ -97,12 +97,6 @@ cache_store(struct cache *c, const struct shape *s)
 	c->v_rows = store(c->v, c->v_type, s->E, c->rows);
 }
 
-int
-cache_fits(const struct device *d)
-{
-	return d->ops->quantised_rows || (cache_types.k == 0 && cache_types.v == 0);
-}
-
 void
 cache_make(struct cache *c, const struct shape *s)
 {

@@ -66,8 +66,6 @@ void cache_free_rows(struct device *, struct layer_rows *);
 /* Type number i of those that a width allows, of which every second one is of the transform if a
  * transform is allowed; 0 is among them where `elements`. */
 enum kv_row_type cache_type_for(uint32_t E, size_t i, int elements);
-/* Does the device compute on rows of cache_types? */
-int cache_fits(const struct device *);
 /* Stores the rows of c->k and c->v once more, as they are now, and replaces these by what the rows
  * stand for. Rows that a type cannot store are bytes 0xff, and stay what they are in k and v. */
 void cache_store(struct cache *, const struct shape *);

@@ -377,7 +377,7 @@ test_growing(void)
 		if (device[k].ops->graph_begin == NULL)
 			continue;
 		for (i = 0; i < sizeof how / sizeof how[0]; i++)
-			if (in_sample() && (device[k].ops->quantised_rows || how[i].k_type == 0))
+			if (in_sample())
 				test_growth(&device[k], &how[i]);
 		for (i = 0; i < sizeof list / sizeof list[0]; i++)
 			if (in_sample())

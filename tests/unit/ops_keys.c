@@ -135,8 +135,7 @@ test_shape(struct shape s)
 			struct layer_rows rows = { .start = start, .len = len, .heads = s.G,
 				.width = s.E, .dtype = s.type, .k_type = s.stored };
 
-			if ((i == 0 ? d->ops->knorm == NULL : d->ops->keydiff == NULL) ||
-			    (s.stored != 0 && !d->ops->quantised_rows))
+			if (i == 0 ? d->ops->knorm == NULL : d->ops->keydiff == NULL)
 				continue;
 			rows.k = to_device(d, stored, n * kv_row_bytes(type, s.E));
 			run(d, i == 0 ? KNORM : KEYDIFF, &rows, stride, i == 0 ? norm : diff);

@@ -108,7 +108,7 @@ test_sink(enum kv_row_type type)
 	query = cache_query(&s, q, c.qpos);
 	ref_attend(want, lse, &query, &ref);
 	new_case();
-	for (k = 0; k < devices && cache_fits(&device[k]); k++) {
+	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		struct layer_rows rows = cache_on_device(d, &c, &s, 1);
 		void *dq = to_device(d, q, sizeof q), *dp = to_device(d, c.qpos, 4);
@@ -231,7 +231,7 @@ test_chosen_rows(const struct shape *s, uint32_t entry)
 	ref_attend(want, lse, &query, &ref);
 	cache_name(what, sizeof what, "attend_chosen", s);
 	new_case();
-	for (k = 0; k < devices && cache_fits(&device[k]); k++) {
+	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		struct layer_rows rows = cache_on_device(d, &c, s, 1);
 		struct chosen choice = { to_device(d, at, s->G * stride * 4), stride, many, entry };
@@ -370,7 +370,7 @@ test_index(const struct shape *s, uint32_t u, int pages)
 	cache_name(what, sizeof what, pages ? "pack_pages" : "pack_bits", s);
 	for (part = 0; part < 2; part++) {
 		new_case();
-		for (k = 0; k < devices && cache_fits(&device[k]); k++) {
+		for (k = 0; k < devices; k++) {
 			struct device *d = &device[k];
 			struct layer_rows rows = cache_on_device(d, &c, s, 0);
 			struct entries e = { .data = cleared(d, (c.rows + 1) * bytes),
