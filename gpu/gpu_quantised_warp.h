@@ -8,7 +8,8 @@
 
 /* A tensor as a lane reads it */
 struct tensor_piece {
-	const unsigned char *row;    /* row 0 of the KV head; NULL: nothing is read */
+	const unsigned char *rows;   /* of all KV heads; NULL: nothing is read */
+	size_t first;                /* row 0 of the KV head; rows in slots may begin below 0 */
 	struct row_format format;
 	uint32_t piece;
 };
@@ -20,7 +21,7 @@ piece_of(const void *tensor, const struct row_format &f, const struct rows &c, u
 {
 	const bool there = tensor != NULL && piece * 8 < c.E;
 
-	return { there ? (const unsigned char *)tensor + c.start[g] * f.bytes : NULL, f, piece };
+	return { there ? (const unsigned char *)tensor : NULL, c.start[g] * f.bytes, f, piece };
 }
 
 /* raw[STEPS] <- this lane's pieces of these rows; zeros of those that do not exist */
@@ -32,9 +33,9 @@ load_pieces(struct raw_piece raw[W::STEPS], const struct tensor_piece &t,
 	with_piece_type(t.format.type, [&](auto type) {
 UNROLL		for (int u = 0; u < W::STEPS; u++) {
 			raw[u] = {};
-			if (t.row != NULL && row[u] != NO_ROW)
-				raw[u] = load_raw<type.value>(t.row + (size_t)row[u] *
-				    t.format.bytes, t.piece);
+			if (t.rows != NULL && row[u] != NO_ROW)
+				raw[u] = load_raw<type.value>(t.rows + (t.first + (size_t)row[u] *
+				    t.format.bytes), t.piece);
 		}
 	});
 }
@@ -70,7 +71,7 @@ DEVICE void
 load_piece_of_query(float query[8], const float *q, const struct tensor_piece &k, float scale)
 {
 UNROLL	for (int upper = 0; upper < 2; upper++) {
-		const float4 x = q != NULL && k.row != NULL ?
+		const float4 x = q != NULL && k.rows != NULL ?
 		    *(const float4 *)(q + half_piece(k.format.type, k.piece, upper)) :
 		    float4{ 0, 0, 0, 0 };
 
