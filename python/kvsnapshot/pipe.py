@@ -101,26 +101,41 @@ def write_layer(writer, waiting, snapshot, index, score, label):
     release(snapshot, index)
 
 
+class Signature:
+    """A line of provenance, added to the section, or in one of its own before the end."""
+
+    def __init__(self, options):
+        self.line, self.written = provenance_line(options), False
+
+    def takes(self, writer, section, snapshot):
+        """Writes pROv, or ENDS with what is before it; False: it is another section."""
+        if section.type == 'pROv':
+            writer.put(*make_section('pROv', NONE, 1, snapshot.provenance_text + self.line))
+            self.written = True
+            return True
+        if section.type != 'ENDS':
+            return False
+        if not self.written:
+            writer.put(*make_section('pROv', NONE, 1, self.line))
+        writer.end()
+        return True
+
+
 def score_stream(score, source, target, label='external'):
     """Copies a snapshot from one binary file object to another with the scores that score(layer)
     returns for each layer (a Layer): for each KV head an array [S]; greater is kept first, +inf
     always. Raises Bad for what is read, ValueError for what score() returns; then the output has no
     end."""
-    snapshot, tape, waiting, writer, signed = Snapshot(), [], [], None, False
+    snapshot, tape, waiting, writer = Snapshot(), [], [], None
     label_bytes(label)
-    line = provenance_line({'method': label})
+    signature = Signature({'method': label})
     for section in container.sections(source, snapshot, tape):
         if section is None:
             writer = Writer(target, b''.join(tape))
         elif section.type in ('pADD', 'iNDX', 'sCOR'):
             pass                    # made anew
-        elif section.type == 'ENDS':
-            if not signed:
-                writer.put(*make_section('pROv', NONE, 1, line))
-            writer.end()
-        elif section.type == 'pROv':
-            writer.put(*make_section('pROv', NONE, 1, snapshot.provenance_text + line))
-            signed = True
+        elif signature.takes(writer, section, snapshot):
+            pass
         elif section.type == 'POSN' or waiting:
             waiting.append((section, b''.join(tape)))
             if section.type == 'VALS':

@@ -13,7 +13,7 @@ from .arrays import Layer
 from .container import MAGIC
 from .content import HEAD_KEYS, LABEL, NONE, Event, Snapshot
 from .hashing import xxh3
-from .pipe import Writer, make_section, provenance_line, release, run_stage
+from .pipe import Signature, Writer, make_section, release, run_stage
 
 EVICTION = 3        # kind of event
 
@@ -196,7 +196,7 @@ def change_rows(source, target, keep=None, keys=None, values=None, label='extern
     for what is read, ValueError for what keep() returns and for rows that a type cannot hold; then
     the output has no end."""
     change, snapshot, tape, waiting = Change(keep, keys, values, label), Snapshot(), [], []
-    line, signed, writer, preamble = provenance_line(change.options), False, None, b''
+    signature, writer, preamble = Signature(change.options), None, b''
     for section in container.sections(source, snapshot, tape):
         data = b''.join(tape)
         if section is None:
@@ -211,13 +211,8 @@ def change_rows(source, target, keep=None, keys=None, values=None, label='extern
             change.dropped.add(section.type)
         elif section.type == 'eVNt' and change.fewer:
             writer.put(*make_section('eVNt', NONE, 4, change.events(snapshot)))
-        elif section.type == 'ENDS':
-            if not signed:
-                writer.put(*make_section('pROv', NONE, 1, line))
-            writer.end()
-        elif section.type == 'pROv':
-            writer.put(*make_section('pROv', NONE, 1, snapshot.provenance_text + line))
-            signed = True
+        elif signature.takes(writer, section, snapshot):
+            pass
         elif section.type == 'POSN' or waiting:
             waiting.append((section, data))
             if section.type == 'VALS':
