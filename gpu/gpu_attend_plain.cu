@@ -2,63 +2,6 @@
  * shape */
 #include "gpu/gpu_quantised.h"
 
-/* ---- the naive kernel, for any shape ---- */
-
-/* Online softmax, one thread for each query row and head, over all rows of the KV head or
- * those of a list. o accumulates the output before the division by the sum of weights. */
-template <class T>
-static __global__ void __launch_bounds__(64)
-reference_attend(float *o, float *lse, const float *q, const struct rows c,
-    const struct row_list list, const uint32_t *qpos, size_t rows, uint32_t H,
-    const struct limits limits)
-{
-	const size_t i = (size_t)blockIdx.x * 64 + threadIdx.x;
-	const uint32_t E = c.E, n = (uint32_t)(i / H), g = (uint32_t)(i % H) / (H / c.G);
-
-	if (i >= rows)
-		return;
-	const uint32_t len = list.n[g] + appended_rows(c), *pos = c.pos + c.start[g];
-	const uint32_t last = list.at == NULL ? qpos[n] : UINT32_MAX;
-	uint32_t s = 0;
-	float m = -INFINITY, l = 0;
-
-	if (list.at == NULL && last > limits.reach)
-		s = seen_rows(pos, len, last - limits.reach - 1);
-	for (uint32_t e = 0; e < E && o != NULL; e++)
-		o[i * E + e] = 0;
-	for (; s < len && pos[s] <= last; s++) {
-		const size_t at = (c.start[g] + listed_row(list, g, s)) * E;
-		float score = 0;
-
-		for (uint32_t e = 0; e < E; e++)
-			score += q[i * E + e] * widen(((const T *)c.k)[at + e]);
-		score /= sqrtf((float)E);
-		if (limits.cap > 0)
-			score = softcapped(score, limits);
-		const float top = fmaxf(m, score), alpha = expf(m - top), p = expf(score - top);
-		m = top;
-		l = l * alpha + p;
-		for (uint32_t e = 0; e < E && o != NULL; e++)
-			o[i * E + e] = o[i * E + e] * alpha + p * widen(((const T *)c.v)[at + e]);
-	}
-	for (uint32_t e = 0; e < E && o != NULL; e++)
-		o[i * E + e] = l > 0 ? o[i * E + e] / l : 0;
-	if (lse != NULL)
-		lse[i] = l > 0 ? m + logf(l) : -INFINITY;
-}
-
-void
-gpu_attend_naive(struct dev *d, float *o, float *lse, const struct query *query,
-    const struct rows *c, const struct row_list *list, enum kv_dtype dtype)
-{
-	const size_t rows = (size_t)query->N * query->H;
-
-	with_type(dtype, [&](auto t) {
-		LAUNCH(d, reference_attend<decltype(t)>, parts_of(rows, 64), 64, 0, o, lse,
-		    query->q, *c, *list, query->pos, rows, query->H, limits_of(query, 1));
-	});
-}
-
 /* ---- FlashAttention-2 on CUDA cores, for widths that are a multiple of 4 ----
  *
  * As in gpu_attend.cu a block has ROWS packed query rows of one KV head and loops over tiles
@@ -388,14 +331,15 @@ gpu_attend_plain(struct dev *d, float *o, float *lse, const struct query *query,
 {
 	const size_t shared = plain_shared(d, c, o);
 	const uintptr_t places = (uintptr_t)c->k | (o != NULL ? (uintptr_t)c->v : 0);
+	struct row_formats f;
 	struct row_list list;
 
 	if (shared > 0 && places % 16 == 0)
 		with_type(l->dtype, [&](auto t) {
 			launch_plain<decltype(t)>(d, o, lse, query, c, shared);
 		});
-	else if (gpu_row_list_of(d, &list, l, NULL))
-		gpu_attend_naive(d, o, lse, query, c, &list, l->dtype);
+	else if (gpu_row_list_of(d, &list, l, NULL) && gpu_formats_of(d, &f, l, "attend"))
+		gpu_attend_naive(d, o, lse, query, c, &list, &f);
 }
 
 int

@@ -1,5 +1,5 @@
-/* gpu_attend_plan.h - prefill attention on tensor cores: the schedule of a call, and what a block
- * writes; of gpu_attend.cu and gpu_quantised_attend.cu */
+/* gpu_attend_plan.h - prefill attention on tensor cores: the schedule of a call, and the output of
+ * a block, for gpu_attend.cu and gpu_quantised_attend.cu */
 #ifndef GPU_ATTEND_PLAN_H
 #define GPU_ATTEND_PLAN_H
 

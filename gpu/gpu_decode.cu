@@ -41,13 +41,6 @@ attend_split(const __grid_constant__ struct decode_call w)
 	attend_block<W, LIMITED>(w, blockIdx.x);
 }
 
-template <bool LIMITED>
-static __global__ void __launch_bounds__(THREADS)
-combine_splits(const __grid_constant__ struct decode_call w)
-{
-	combine_block<LIMITED>(w, blockIdx.x);
-}
-
 /* ---- several calls in one launch ----
  *
  * Call blockIdx.y is computed as it is alone, split for split, so that its result is the same to
@@ -63,17 +56,6 @@ attend_split_each(const struct decode_call *calls)
 
 	load_call(w, calls[blockIdx.y]);
 	attend_block<W, LIMITED>(w, blockIdx.x);
-}
-
-template <bool LIMITED>
-static __global__ void __launch_bounds__(THREADS)
-combine_splits_each(const struct decode_call *calls)
-{
-	SHARED(struct decode_call, w);
-
-	load_call(w, calls[blockIdx.y]);
-	if (blockIdx.x < w.N * w.H)
-		combine_block<LIMITED>(w, blockIdx.x);
 }
 
 /* ---- launches ---- */
@@ -201,6 +183,7 @@ attend_decode(struct dev *d, float *o, float *lse, struct decode_call *w,
     const struct query *query, const struct layer_rows *rows)
 {
 	const enum kv_dtype dtype = rows->dtype;
+	struct row_formats f;
 	struct launch l = {};
 	char *parts;
 
@@ -209,7 +192,8 @@ attend_decode(struct dev *d, float *o, float *lse, struct decode_call *w,
 		return;
 	}
 	if (!plan_call(d, w, o, lse, query, dtype)) {
-		gpu_attend_naive(d, o, lse, query, &w->c, &w->list, dtype);
+		if (gpu_formats_of(d, &f, rows, "attend"))
+			gpu_attend_naive(d, o, lse, query, &w->c, &w->list, &f);
 		return;
 	}
 	/* All splits, whatever the lengths are: they grow while a graph is launched. */

@@ -59,30 +59,6 @@ UNROLL		for (int e = 0; e < 8; e++)
 	}
 }
 
-/* As store_warp_sums(), with the channels of pieces of values where they belong */
-template <int L, int M>
-DEVICE void
-store_raw_sums(typename tile<bf16, L, M>::sums &to, struct softmax_state<bf16, L, M> &r,
-    uint32_t type)
-{
-	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-UNROLL	for (int bit = M; bit < 32; bit *= 2)
-		r.sum += __shfl_xor_sync(ALL_LANES, r.sum, bit);
-	if (lane < M) {
-		to.top[warp][lane] = r.top;
-		to.sum[warp][lane] = r.sum;
-	}
-UNROLL	for (int m = 0; m < M; m++)
-UNROLL		for (int e = 0; e < 8; e++) {
-UNROLL			for (int bit = L; bit < 32; bit *= 2)
-				r.out[m][e] += __shfl_xor_sync(ALL_LANES, r.out[m][e], bit);
-			if (lane < L)
-				to.out[warp][m][half_piece(type, lane, e / 4) + e % 4] =
-				    r.out[m][e];
-		}
-}
-
 /* The main loop over this warp's tiles; pos, here: as for_row_tiles() */
 template <int L, int M>
 DEVICE void
@@ -155,7 +131,9 @@ attend_raw_rows(const struct decode_call &w, const struct row_formats &f,
 	load_raw_queries(r, w, k, g, group);
 	for_raw_tiles(r, cursor, w, k, v, pos, here);
 	__syncthreads();
-	store_raw_sums<L, M>(sums, r, f.v.type);
+	store_warp_sums_at<bf16, L, M>(sums, r, [&](uint32_t lane, int e) {
+		return half_piece(f.v.type, lane, e / 4) + e % 4;
+	});
 	__syncthreads();
 	write_part(w, sums, part, group);
 	__syncthreads();
@@ -200,12 +178,6 @@ attend_quantised_split(const __grid_constant__ struct decode_call w, const struc
 	});
 }
 
-static __global__ void __launch_bounds__(THREADS)
-combine_quantised_splits(const __grid_constant__ struct decode_call w)
-{
-	combine_block<true>(w, blockIdx.x);
-}
-
 /* ---- several calls in one launch, as in gpu_decode.cu ---- */
 
 template <int L, int M>
@@ -221,16 +193,6 @@ attend_quantised_each(const struct decode_call *calls, const struct row_formats 
 	    uint32_t part, uint32_t group) {
 		attend_raw_rows<L, M>(w, f, *shared, g, first, end, part, group);
 	});
-}
-
-static __global__ void __launch_bounds__(THREADS)
-combine_quantised_each(const struct decode_call *calls)
-{
-	SHARED(struct decode_call, w);
-
-	load_call(w, calls[blockIdx.y]);
-	if (blockIdx.x < w.N * w.H)
-		combine_block<true>(w, blockIdx.x);
 }
 
 /* ---- launches ---- */
@@ -288,7 +250,7 @@ launch_alone(struct dev *d, struct decode_call *w, const struct row_formats &f)
 		LAUNCH_PDL(d, (attend_quantised_split<L.value, M.value>), w->splits * w->groups,
 		    THREADS, sizeof(typename tile<bf16, L.value, M.value>::sums), *w, f);
 	});
-	LAUNCH_PDL(d, combine_quantised_splits, w->N * w->H, THREADS, combine_shared(w), *w);
+	LAUNCH_PDL(d, combine_splits<true>, w->N * w->H, THREADS, combine_shared(w), *w);
 }
 
 void
@@ -306,7 +268,7 @@ gpu_decode_quantised(struct dev *d, float *o, float *lse, struct decode_call *w,
 		complete(d, w, o, lse, &q);
 		launch_alone(d, w, f);
 	} else
-		gpu_attend_any(d, o, lse, &q, &w->c, &w->list, &f);
+		gpu_attend_naive(d, o, lse, &q, &w->c, &w->list, &f);
 	gpu_transform_back(d, o, rows_v_type(l), E, (size_t)q.N * q.H);
 }
 
@@ -399,7 +361,7 @@ launch_together(struct dev *d, struct decode_call *w, const struct attention *a,
 		LAUNCH(d, (attend_quantised_each<L.value, M.value>), dim3(blocks, n), THREADS,
 		    sizeof(typename tile<bf16, L.value, M.value>::sums), calls, f);
 	});
-	LAUNCH(d, combine_quantised_each, dim3(combined, n), THREADS, shared, calls);
+	LAUNCH(d, combine_splits_each<true>, dim3(combined, n), THREADS, shared, calls);
 }
 
 uint32_t

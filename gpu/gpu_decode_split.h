@@ -227,10 +227,11 @@ load_queries(struct mma_state<T, WIDTH> &r, const struct decode_call &w, uint32_
 	load_query(r, i < w.N * R ? w.q + row * w.c.E : NULL, w.c.E, w.scale);
 }
 
-/* Reduces the softmax state over the lanes of this warp and stores it. */
-template <class T, int L, int M>
+/* Reduces the softmax state over the lanes of this warp and stores it. place(lane, e): the channel
+ * of the lane's number e. */
+template <class T, int L, int M, class F>
 DEVICE void
-store_warp_sums(typename tile<T, L, M>::sums &to, struct softmax_state<T, L, M> &r)
+store_warp_sums_at(typename tile<T, L, M>::sums &to, struct softmax_state<T, L, M> &r, F &&place)
 {
 	using W = tile<T, L, M>;
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -246,8 +247,17 @@ UNROLL		for (int e = 0; e < W::EACH; e++) {
 UNROLL			for (int bit = L; bit < 32; bit *= 2)
 				r.out[m][e] += __shfl_xor_sync(ALL_LANES, r.out[m][e], bit);
 			if (lane < L)
-				to.out[warp][m][lane * W::EACH + e] = r.out[m][e];
+				to.out[warp][m][place(lane, e)] = r.out[m][e];
 		}
+}
+
+template <class T, int L, int M>
+DEVICE void
+store_warp_sums(typename tile<T, L, M>::sums &to, struct softmax_state<T, L, M> &r)
+{
+	store_warp_sums_at<T, L, M>(to, r, [](uint32_t lane, int e) {
+		return lane * tile<T, L, M>::EACH + e;
+	});
 }
 
 /* Combines the results of the block's warps and writes the partial result. */
@@ -421,6 +431,25 @@ UNROLL_BY(8)		for (uint32_t i = warp; i < parts; i += WARPS) {
 	}
 	if (threadIdx.x == 0 && w.lse != NULL)
 		w.lse[block] = sum == 0 ? -INFINITY : (top + log2f(sum)) * (float)M_LN2;
+}
+
+/* The second kernel of a call, and of several calls in one launch */
+template <bool LIMITED>
+static __global__ void __launch_bounds__(THREADS)
+combine_splits(const __grid_constant__ struct decode_call w)
+{
+	combine_block<LIMITED>(w, blockIdx.x);
+}
+
+template <bool LIMITED>
+static __global__ void __launch_bounds__(THREADS)
+combine_splits_each(const struct decode_call *calls)
+{
+	SHARED(struct decode_call, w);
+
+	load_call(w, calls[blockIdx.y]);
+	if (blockIdx.x < w.N * w.H)
+		combine_block<LIMITED>(w, blockIdx.x);
 }
 
 #endif

@@ -260,13 +260,9 @@ void gpu_blas_close(struct dev *);
 
 struct rows;
 struct row_list;
-/* gpu_attend_plain.cu: attend() without tensor cores; */
+/* gpu_attend_plain.cu: attend() without tensor cores, for all shapes and types */
 void gpu_attend_plain(struct dev *, float *o, float *lse, const struct query *,
     const struct layer_rows *, const struct rows *);
-/* and by the naive kernel, for all shapes and types. All queries see the rows of a list; then
- * pos is not read. */
-void gpu_attend_naive(struct dev *, float *o, float *lse, const struct query *, const struct rows *,
-    const struct row_list *, enum kv_dtype);
 
 /* gpu_decode.cu: attend() of at most DECODE_QUERIES query rows, for all shapes and types */
 enum { DECODE_QUERIES = 8 };

@@ -7,90 +7,6 @@
 
 enum { THREADS = 128 };
 
-/* The sum over the lanes of the warp, in all of them */
-DEVICE struct partial_sum
-warp_add_sums(struct partial_sum p)
-{
-	for (int bit = 16; bit > 0; bit /= 2)
-		p = add_sums(p, { __shfl_xor_sync(ALL_LANES, p.m, bit),
-		    __shfl_xor_sync(ALL_LANES, p.l, bit) });
-	return p;
-}
-
-template <class T>
-DEVICE float
-dot(const float *q, const T *k, uint32_t E)
-{
-	float sum = 0;
-
-	for (uint32_t e = 0; e < E; e++)
-		sum += q[e] * widen(k[e]);
-	return sum;
-}
-
-DEVICE float
-limited_logit(float logit, const struct limits &limits)
-{
-	return limits.cap > 0 ? softcapped(logit, limits) : logit;
-}
-
-/* ---- naive kernels ---- */
-
-/* One block for each query row and head: parts[(n * H + h) * stride] <- the sum over the rows
- * it sees */
-template <class T>
-static __global__ void __launch_bounds__(THREADS)
-reference_sums(struct partial_sum *parts, size_t stride, const float *q, const struct rows r,
-    const uint32_t *qpos, float scale, const struct limits limits)
-{
-	SHARED(struct partial_sum[THREADS / 32], of_warp);
-	const uint32_t n = blockIdx.x, h = blockIdx.y, H = gridDim.y, g = h / (H / r.G);
-	const float *row = q + ((size_t)n * H + h) * r.E;
-	const uint32_t *const pos = r.pos + r.start[g];
-	const uint32_t seen = seen_rows(pos, r.len[g], qpos[n]);
-	const uint32_t from = first_seen(pos, seen, qpos[n], limits.reach);
-	struct partial_sum p = { -INFINITY, 0 };
-
-	for (uint32_t s = from + threadIdx.x; s < seen; s += THREADS)
-		p = add_sums(p, { limited_logit(
-		    dot(row, (const T *)r.k + (r.start[g] + s) * r.E, r.E) * scale, limits), 1 });
-	p = warp_add_sums(p);
-	if (threadIdx.x % 32 == 0)
-		of_warp[threadIdx.x / 32] = p;
-	__syncthreads();
-	for (int w = 1; w < THREADS / 32 && threadIdx.x == 0; w++)
-		p = add_sums(p, of_warp[w]);
-	if (threadIdx.x == 0)
-		parts[((size_t)n * H + h) * stride] = p;
-}
-
-/* One thread for each row and query head. lse: natural logarithms. !add: stores instead of
- * accumulating. */
-template <class T>
-static __global__ void __launch_bounds__(THREADS)
-reference_mass(float *mass, size_t stride, const float *q, const float *lse, const struct rows r,
-    const uint32_t *qpos, uint32_t N, float scale, enum over_queries over, bool add,
-    const struct limits limits)
-{
-	const uint32_t s = blockIdx.x * THREADS + threadIdx.x, h = blockIdx.y, H = gridDim.y;
-	const uint32_t g = h / (H / r.G);
-	float *to = mass + h * stride + s, sum = 0;
-
-	if (s >= r.len[g])
-		return;
-	const T *k = (const T *)r.k + (r.start[g] + s) * r.E;
-	const uint32_t pos = r.pos[r.start[g] + s];
-	for (uint32_t n = pos > 0 ? seen_rows(qpos, N, pos - 1) : 0;
-	    n < N && qpos[n] - pos <= limits.reach; n++) {
-		const size_t at = (size_t)n * H + h;
-
-		if (lse[at] != -INFINITY)
-			sum = accumulate(sum, exp2f(limited_logit(
-			    dot(q + at * r.E, k, r.E) * scale, limits) - lse[at] * LOG2_E), over);
-	}
-	*to = add ? accumulate(*to, sum, over) : sum;
-}
-
 /* One warp for each query row and head: its log-sum-exp from n partial sums. Written to lse
  * as a natural logarithm, or, where that is NULL, to the info of the packed queries with so
  * many units for each head */
@@ -133,26 +49,18 @@ lse_merge(float *lse, const float *other, size_t n)
 /* ---- the ops ---- */
 
 static bool
-start_quantised(struct dev *d, struct call *c, const struct layer_rows *l, const char *op)
+start_call(struct dev *d, struct call *c, const struct layer_rows *l, const char *op)
 {
 	struct row_formats f;
 
-	if (!gpu_formats_of(d, &f, l, op))
-		return false;
-	c->format = f.k;
-	c->transformed = is_transformed(rows_k_type(l));
-	c->query.q = gpu_queries_for(d, &c->query, rows_k_type(l), l->width);
-	return gpu_ok(d);
-}
-
-static bool
-start_call(struct dev *d, struct call *c, const struct layer_rows *l, const char *op)
-{
-	if (!gpu_rows_of(d, &c->rows, l, c->query.H, op))
+	if (!gpu_rows_of(d, &c->rows, l, c->query.H, op) || !gpu_formats_of(d, &f, l, op))
 		return false;
 	c->dtype = l->dtype;
+	c->format = f.k;
 	c->quantised = is_quantised(rows_k_type(l));
-	if (c->quantised && !start_quantised(d, c, l, op))
+	c->transformed = is_transformed(rows_k_type(l));
+	c->query.q = gpu_queries_for(d, &c->query, rows_k_type(l), l->width);
+	if (!gpu_ok(d))
 		return false;
 	c->scale = LOG2_E / sqrtf((float)l->width);
 	c->limits = limits_of(&c->query, M_LOG2E);
@@ -179,14 +87,8 @@ make_sums(struct dev *d, const struct call *c, const struct packed_queries *q,
 		gpu_quantised_sums(d, c, q, parts, stride);
 	else if (c->fast)
 		gpu_tiles_sums(d, c, q, parts, stride);
-	else if (c->quantised)
-		gpu_sums_any(d, c, parts, stride);
 	else
-		with_type(c->dtype, [&](auto t) {
-			LAUNCH(d, reference_sums<decltype(t)>, dim3(c->query.N, c->query.H),
-			    THREADS, 0, parts, stride, c->query.q, c->rows, c->query.pos, c->scale,
-			    c->limits);
-		});
+		gpu_sums_naive(d, c, parts, stride);
 }
 
 /* mass += (or, !add, <-) the mass of the rows of c; reads q where c is fast, else lse */
@@ -198,15 +100,8 @@ make_mass(struct dev *d, const struct call *c, const struct packed_queries *q, c
 		gpu_quantised_mass(d, c, q, mass, stride, add);
 	else if (c->fast)
 		gpu_tiles_mass(d, c, q, mass, stride, add);
-	else if (c->quantised)
-		gpu_mass_any(d, c, lse, mass, stride, add);
 	else
-		with_type(c->dtype, [&](auto t) {
-			LAUNCH(d, reference_mass<decltype(t)>,
-			    dim3(parts_of(longest_head(&c->rows), THREADS), c->query.H), THREADS, 0,
-			    mass, stride, c->query.q, lse, c->rows, c->query.pos, c->query.N,
-			    c->scale, c->over, add, c->limits);
-		});
+		gpu_mass_naive(d, c, lse, mass, stride, add);
 }
 
 void

@@ -25,6 +25,16 @@ add_sums(struct partial_sum a, struct partial_sum b)
 	return { m, a.l * exp2f(a.m - m) + b.l * exp2f(b.m - m) };
 }
 
+/* The sum over the lanes of the warp, in all of them */
+DEVICE struct partial_sum
+warp_add_sums(struct partial_sum p)
+{
+	for (int bit = 16; bit > 0; bit /= 2)
+		p = add_sums(p, { __shfl_xor_sync(ALL_LANES, p.m, bit),
+		    __shfl_xor_sync(ALL_LANES, p.l, bit) });
+	return p;
+}
+
 /* The mass of a row: `had`, reduced with `gets` */
 DEVICE float
 accumulate(float had, float gets, enum over_queries over)
@@ -93,10 +103,10 @@ void gpu_quantised_sums(struct dev *, const struct call *, const struct packed_q
 void gpu_quantised_mass(struct dev *, const struct call *, const struct packed_queries *,
     float *mass, size_t stride, bool add);
 
-/* ---- gpu_quantised_naive.cu: keys of any type, by naive kernels ---- */
+/* ---- gpu_naive.cu: keys of any type, by naive kernels ---- */
 
-void gpu_sums_any(struct dev *, const struct call *, struct partial_sum *parts, size_t stride);
-void gpu_mass_any(struct dev *, const struct call *, const float *lse, float *mass, size_t stride,
+void gpu_sums_naive(struct dev *, const struct call *, struct partial_sum *parts, size_t stride);
+void gpu_mass_naive(struct dev *, const struct call *, const float *lse, float *mass, size_t stride,
     bool add);
 
 #endif

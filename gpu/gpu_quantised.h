@@ -100,7 +100,7 @@ with_piece_type(uint32_t type, F &&work)
 	}
 }
 
-/* The same of all types */
+/* As with_piece_type(), of all types, f32 too */
 template <class F>
 DEVICE void
 with_row_type(uint32_t type, F &&work)
@@ -210,9 +210,9 @@ for_channels(const unsigned char *row, const struct row_format &f, uint32_t E, u
 
 /* ---- pieces of 8 channels, for widths that are a multiple of 8 ----
  *
- * Of a block of 32 channels, piece c < 4 has channels 4c .. 4c + 3 and 16 + 4c .. 16 + 4c + 3, as
- * 4-bit codes of channels i and i + 16 are in one byte. Of the other types a piece has 8
- * neighbouring channels. */
+ * A block of 32 channels has 4 pieces. Piece c has channels 4c .. 4c + 3 and 16 + 4c .. 19 + 4c,
+ * since one byte has the 4-bit codes of channels i and i + 16. In types without blocks a piece has
+ * 8 neighbouring channels. */
 
 /* A piece as it is stored: 16 bytes of elements; else codes, then the scale, then of q4_1 the
  * minimum, of q5_0 the fifth bits */
@@ -378,8 +378,9 @@ void gpu_transform_back(struct dev *, float *o, enum kv_row_type, uint32_t E, si
 void gpu_append_quantised(struct dev *, const struct rows *to, uint32_t *to_pos, const float *k,
     const float *v, const uint32_t *pos, uint32_t N, const struct layer_rows *);
 
-/* gpu_quantised_naive.cu: attention by the naive kernel, as gpu_attend_naive() */
-void gpu_attend_any(struct dev *, float *o, float *lse, const struct query *, const struct rows *,
+/* gpu_naive.cu: attention by the naive kernel, for all shapes and types. All queries see the rows
+ * of a list; then pos is not read. */
+void gpu_attend_naive(struct dev *, float *o, float *lse, const struct query *, const struct rows *,
     const struct row_list *, const struct row_formats *);
 
 /* gpu_quantised_scores.cu: score[h * stride + s] <- q.k / sqrt(E) for each row s of keys. x: with

@@ -86,8 +86,8 @@ first_of(float x, bool is)
 	return __shfl_sync(ALL_LANES, x, (unsigned)__ffs((int)__ballot_sync(ALL_LANES, is)) - 1);
 }
 
-/* Of the lanes' x, which are finite, the one of largest magnitude; the first of equals, as which
- * of 0 and -0 it is decides on a byte. */
+/* Returns the lanes' x of largest magnitude, the first one of equals: its sign, of a zero too,
+ * decides a byte. All x are finite. */
 DEVICE float
 largest(float x)
 {

@@ -191,6 +191,6 @@ gpu_attend_quantised(struct dev *d, float *o, float *lse, const struct query *qu
 	if (fits_tiles(d, c, f, l->dtype, o, q.q))
 		(l->dtype == KV_BF16 ? attend_dtype<bf16> : attend_dtype<f16>)(d, o, lse, &q, c, f);
 	else if (!gpu_attend_plain_quantised(d, o, lse, &q, c, &f))
-		gpu_attend_any(d, o, lse, &q, c, &list, &f);
+		gpu_attend_naive(d, o, lse, &q, c, &list, &f);
 	gpu_transform_back(d, o, rows_v_type(l), l->width, (size_t)q.N * q.H);
 }

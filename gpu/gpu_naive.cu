@@ -1,5 +1,6 @@
-/* gpu_quantised_naive.cu - attention and attention mass over rows of any type by naive kernels, for
- * shapes that the others do not take; keys and values have types of their own */
+/* gpu_naive.cu - attention and attention mass over rows of any type by naive kernels, for shapes
+ * that the others do not take, and for gpu_force_reference; keys and values have types of their
+ * own */
 #include "gpu/gpu_mass.h"
 #include "gpu/gpu_quantised.h"
 
@@ -23,9 +24,10 @@ dot(const float *q, const unsigned char *row, const struct row_format &f, uint32
 	return sum;
 }
 
-/* As reference_attend() of gpu_attend_plain.cu; the first row of thread i is from[] */
+/* One thread for each query row and head, over all rows that it sees (list.at NULL: by position),
+ * or those of a list. o accumulates the output before the division by the sum of weights. */
 static __global__ void __launch_bounds__(ROWS)
-reference_attend_any(float *o, float *lse, const float *q, const struct rows c,
+reference_attend(float *o, float *lse, const float *q, const struct rows c,
     const struct row_list list, const uint32_t *qpos, size_t rows, uint32_t H,
     const struct limits limits, const struct row_formats f)
 {
@@ -65,12 +67,12 @@ reference_attend_any(float *o, float *lse, const float *q, const struct rows c,
 }
 
 void
-gpu_attend_any(struct dev *d, float *o, float *lse, const struct query *query,
+gpu_attend_naive(struct dev *d, float *o, float *lse, const struct query *query,
     const struct rows *c, const struct row_list *list, const struct row_formats *f)
 {
 	const size_t rows = (size_t)query->N * query->H;
 
-	LAUNCH(d, reference_attend_any, parts_of(rows, ROWS), ROWS, 0, o, lse, query->q, *c, *list,
+	LAUNCH(d, reference_attend, parts_of(rows, ROWS), ROWS, 0, o, lse, query->q, *c, *list,
 	    query->pos, rows, query->H, limits_of(query, 1), *f);
 }
 
@@ -85,9 +87,10 @@ logit(const float *q, const struct rows &r, const struct row_format &f, uint32_t
 	return limits.cap > 0 ? softcapped(x, limits) : x;
 }
 
-/* As reference_sums() of gpu_mass.cu */
+/* One block for each query row and head: parts[(n * H + h) * stride] <- the sum over the rows
+ * it sees */
 static __global__ void __launch_bounds__(THREADS)
-reference_sums_any(struct partial_sum *parts, size_t stride, const float *q, const struct rows r,
+reference_sums(struct partial_sum *parts, size_t stride, const float *q, const struct rows r,
     const uint32_t *qpos, float scale, const struct limits limits, const struct row_format f)
 {
 	SHARED(struct partial_sum[THREADS / 32], of_warp);
@@ -100,9 +103,7 @@ reference_sums_any(struct partial_sum *parts, size_t stride, const float *q, con
 
 	for (uint32_t s = from + threadIdx.x; s < seen; s += THREADS)
 		p = add_sums(p, { logit(row, r, f, g, s, scale, limits), 1 });
-	for (int bit = 16; bit > 0; bit /= 2)
-		p = add_sums(p, { __shfl_xor_sync(ALL_LANES, p.m, bit),
-		    __shfl_xor_sync(ALL_LANES, p.l, bit) });
+	p = warp_add_sums(p);
 	if (threadIdx.x % 32 == 0)
 		of_warp[threadIdx.x / 32] = p;
 	__syncthreads();
@@ -112,9 +113,10 @@ reference_sums_any(struct partial_sum *parts, size_t stride, const float *q, con
 		parts[((size_t)n * H + h) * stride] = p;
 }
 
-/* As reference_mass() of gpu_mass.cu */
+/* One thread for each row and query head. lse: natural logarithms. !add: stores instead of
+ * accumulating. */
 static __global__ void __launch_bounds__(THREADS)
-reference_mass_any(float *mass, size_t stride, const float *q, const float *lse,
+reference_mass(float *mass, size_t stride, const float *q, const float *lse,
     const struct rows r, const uint32_t *qpos, uint32_t N, float scale, enum over_queries over,
     bool add, const struct limits limits, const struct row_format f)
 {
@@ -137,17 +139,17 @@ reference_mass_any(float *mass, size_t stride, const float *q, const float *lse,
 }
 
 void
-gpu_sums_any(struct dev *d, const struct call *c, struct partial_sum *parts, size_t stride)
+gpu_sums_naive(struct dev *d, const struct call *c, struct partial_sum *parts, size_t stride)
 {
-	LAUNCH(d, reference_sums_any, dim3(c->query.N, c->query.H), THREADS, 0, parts, stride,
+	LAUNCH(d, reference_sums, dim3(c->query.N, c->query.H), THREADS, 0, parts, stride,
 	    c->query.q, c->rows, c->query.pos, c->scale, c->limits, c->format);
 }
 
 void
-gpu_mass_any(struct dev *d, const struct call *c, const float *lse, float *mass, size_t stride,
+gpu_mass_naive(struct dev *d, const struct call *c, const float *lse, float *mass, size_t stride,
     bool add)
 {
-	LAUNCH(d, reference_mass_any, dim3(parts_of(longest_head(&c->rows), THREADS), c->query.H),
+	LAUNCH(d, reference_mass, dim3(parts_of(longest_head(&c->rows), THREADS), c->query.H),
 	    THREADS, 0, mass, stride, c->query.q, lse, c->rows, c->query.pos, c->query.N, c->scale,
 	    c->over, add, c->limits, c->format);
 }
