@@ -229,7 +229,8 @@ int cpu_force_isa(const char *name);
 /* What this processor, or the forced instruction set, has for products in bf16; NULL: nothing. */
 const struct bf16_products *cpu_bf16(void);
 
-/* What this processor has for quantised rows; NULL: nothing, or an instruction set is forced. */
+/* Returns the integer kernels for quantised rows; NULL: this processor does not run them, or an
+ * instruction set is forced. */
 const struct vnni_products *cpu_vnni(void);
 
 /* matmul() of w in bf16 by d->bf16 */

@@ -12,7 +12,7 @@
  *		for (e = b; e < b + COLUMN(type); e += VL)
  *			load_columns(x, row, e, type);
  *
- * Of the other types a column is one vector. type is a constant wherever it is used here. */
+ * Types other than these have one vector for each column. Callers pass type as a constant. */
 #ifndef SIMD_QUANTISED_H
 #define SIMD_QUANTISED_H
 

@@ -10,9 +10,9 @@
  * number in a block of the query times the sum of the magnitudes of the key's channels.
  *
  * Outputs: for each block the weights of the rows of a tile are multiplied by the rows' scales and
- * then rounded to 16 bits, a sign among them, of the greatest. So a row with a large weight and
- * values that are nearly 0 takes no digits from others. VPDPWSSD multiplies two rows' numbers of a
- * channel. */
+ * then rounded to 16 bits with a sign, relative to the greatest product. The product has the scale,
+ * so a row with a large weight but tiny values does not cost other rows precision. VPDPWSSD
+ * multiplies the numbers of two rows in one channel. */
 #if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
 #include "cpu/simd_skinny.h"
 
@@ -28,8 +28,8 @@ struct query_block {
 
 #define GREATEST (127 * 256)         /* whose upper byte, rounded up, is 127 */
 
-/* What is subtracted from codes as they are stored. With q4_1 the minimum is greater by as many
- * scales: rounding then multiplies smaller numbers. */
+/* Returns the number to subtract from a stored code. q4_1 has no offset of its own: with 8 its
+ * codes are smaller, and so are rounding errors; 8 scales are added to its minimum instead. */
 INLINE int
 code_offset(const enum kv_row_type type)
 {
