@@ -1,7 +1,7 @@
 /* bench_gpu.c - benchmark of the ops of the CUDA backend, one JSON object a line
  *
  * bench_gpu [--tiny | --once] [--turns] [part ...]: parts attend, decode, mass, retrieve, top,
- * matmul, layer, memory, fetch. --tiny: small shapes and one call of each, to try the program
+ * matmul, layer, memory, fetch, rows. --tiny: small shapes and one call of each, to try the program
  * itself on the emulator. --once: one call of each and no measurement, for a profiler. --turns:
  * prints {"turn": NAME} before each round and waits for a line on standard input, so that another
  * program can measure in turn (peers.py).
@@ -512,7 +512,7 @@ main(int argc, char *argv[])
 		{ "attend", bench_attend }, { "decode", bench_decode }, { "mass", bench_mass },
 		{ "retrieve", bench_retrieve }, { "top", bench_topk }, { "matmul", bench_matmul },
 		{ "layer", bench_layer }, { "memory", bench_memory },
-		{ "fetch", bench_fetch },
+		{ "fetch", bench_fetch }, { "rows", bench_rows },
 	};
 	char err[256];
 	size_t i;

@@ -35,5 +35,6 @@ double report_launched(const char *what, void (*call)(void *, int), void *arg, d
 void bench_matmul(void);             /* bench_layer.c */
 void bench_layer(void);
 void bench_fetch(void);              /* bench_fetch.c */
+void bench_rows(void);               /* bench_quantised.c */
 
 #endif

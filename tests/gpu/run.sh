@@ -70,8 +70,8 @@ plan() {
 		environment 5 30
 		build 130 240
 		primitives 5 20
-		ops 60 150
-		ceilings 35 90
+		ops 60 240
+		ceilings 35 130
 		bench 60 150
 		model 75 200
 		fier 30 120

@@ -221,7 +221,7 @@ bench() {
 }
 
 rest() {
-	"$tests/bench_gpu" ${tiny:+"$tiny"} retrieve matmul layer memory fetch
+	"$tests/bench_gpu" ${tiny:+"$tiny"} retrieve rows matmul layer memory fetch
 }
 
 again() {
