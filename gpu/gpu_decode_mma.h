@@ -18,10 +18,15 @@
  *   more. Weights are added up after rounding, as the product with a channel of ones: what it adds
  *   to all of them, or takes from all, cancels out in the output.
  *
- * As in gpu_decode_warp.h a lane copies by cp.async just those 16-byte pieces that it reads back.
- * The order of channels in a product is free: it is chosen such that a piece of a key is two b
+ * A warp copies by cp.async rows as a whole: an instruction asks for two rows of 256 bytes. If each
+ * lane copied what it reads, it would ask for halves of 8 lines, and L2 would be the limit. The
+ * order of channels in a product is free: it is chosen such that a 16-byte piece of a key is two b
  * fragments, and pieces of four rows of values are b fragments for the 8 channels of a piece, once
  * neighbouring rows are interleaved.
+ *
+ * A warp waits for its own results more than for memory: an SM has registers for 8 warps only. So
+ * the logits of a tile are computed while the weights of the tile before are, which does not depend
+ * on them, and are sums of four that are added up side by side.
  *
  * An infinite key or value may give a NaN where f32 has a number: parts that are zero are
  * multiplied, too. */
@@ -50,21 +55,30 @@ struct mma_tile {
 	static constexpr int M = 8;
 	static constexpr size_t ELEMENT = sizeof(T);
 	static constexpr int ROWS = 16;
-	static constexpr int PIECES = WIDTH / 16;        /* of a lane, of keys as of values */
-	static constexpr int SLOTS = 4;                  /* as in struct tile */
-	static constexpr size_t RING = (size_t)SLOTS * PIECES * 32;
+	static constexpr uint32_t PIECES = WIDTH / 8;    /* of a row */
+	static constexpr uint32_t SLOT = ROWS * PIECES;  /* keys or values of a tile */
+	static constexpr size_t RING = 4 * SLOT;         /* two pairs: see load_pair() */
 
-	/* The query row whose logits a lane has; its first piece of a row */
+	/* The query row whose logits a lane has; the piece of a row that it copies */
 	DEVICE uint32_t query_of(uint32_t lane) { return lane / 4; }
-	DEVICE uint32_t key_piece(uint32_t lane) { return lane % 4; }
-	DEVICE uint32_t value_piece(uint32_t lane) { return lane / 4; }
+	DEVICE uint32_t key_piece(uint32_t lane) { return lane % PIECES; }
+	DEVICE uint32_t value_piece(uint32_t lane) { return lane % PIECES; }
+
+	/* Where a piece of a row of a tile is in its slot. The 8 lanes that read at a time read
+	 * pieces 4i .. 4i + 3 of two rows of keys, 2i and 2i + 1 of four rows of values: in
+	 * different banks. */
+	DEVICE uint32_t
+	place(uint32_t row, uint32_t piece)
+	{
+		return row * PIECES + (piece ^ row % 2 * 4 ^ row / 2 % 4 * 2);
+	}
 };
 
 /* Online softmax, this lane's part: queries as a fragments, output channels and, as one of them,
  * the sum of the weights */
 template <class T, int WIDTH>
 struct mma_state {
-	uint32_t row;                /* row lane % 16 of the tile that is loaded next */
+	uint32_t row;                /* row lane % 16 of the tile whose values are loaded next */
 	uint32_t query[precision<T>::LAYERS][WIDTH / 16][4];
 	float out[WIDTH / 8][4], sum[4];
 	float unit, top;             /* of query row g: logits are in this unit; the greatest */
@@ -92,49 +106,52 @@ next_rows(struct mma_state<T, WIDTH> &r, struct cursor &cursor, const struct row
 	r.row = next_row<mma_tile<T, WIDTH>>(cursor, list);
 }
 
-/* Starts the copy of PIECES pieces of a row, STEP bytes apart, of which this lane has the one that
- * begins at byte `at` of the row, and those that there are behind it. */
-template <int PIECES, int STEP>
+/* Starts the copy of the rows of a tile, of which lane i knows row i; from: this lane's piece of row
+ * 0, NULL if it has none. Addresses are computed as integers, as from may be NULL and a row NO_ROW. */
+template <class W>
 DEVICE void
-load_row(uint4 *to, const char *from, uint32_t row, uint32_t at, size_t bytes)
+load_rows(uint4 *slot, const char *from, uint32_t rows, size_t bytes)
 {
-	const uintptr_t first = (uintptr_t)from + row * bytes;
-	const bool there = from != NULL && row != NO_ROW;
+	constexpr uint32_t TOGETHER_ROWS = 32 / W::PIECES;
+	const uint32_t lane = threadIdx.x % 32, piece = lane % W::PIECES;
 
-UNROLL	for (int i = 0; i < PIECES; i++)
-		cp_async16(to + i * 32, (const void *)(first + i * STEP),
-		    there && at + i * STEP < bytes);
+UNROLL	for (uint32_t i = 0; i < W::ROWS; i += TOGETHER_ROWS) {
+		const uint32_t to = i + lane / W::PIECES, row = __shfl_sync(ALL_LANES, rows, to);
+
+		cp_async16(slot + W::place(to, piece), (const void *)((uintptr_t)from + row * bytes),
+		    from != NULL && row != NO_ROW);
+	}
 }
 
+/* Starts the copies of pair i, the values of tile i and the keys of the tile after it, to where pair
+ * i - 2 was, which all lanes have read. */
 template <class T, int WIDTH>
 DEVICE void
-load_keys(const struct mma_state<T, WIDTH> &r, uint4 *ring, uint32_t piece,
-    const struct cursor &cursor)
+load_pair(struct mma_state<T, WIDTH> &r, uint4 *ring, uint32_t i, struct cursor &cursor,
+    const struct row_list &list)
 {
 	using W = mma_tile<T, WIDTH>;
-	const uint32_t lane = threadIdx.x % 32;
-	uint4 *to = ring + piece % W::SLOTS * W::PIECES * 32;
+	uint4 *const slot = ring + i % 2 * 2 * W::SLOT;
 
-UNROLL	for (int i = 0; i < 2; i++)
-		load_row<WIDTH / 32, 64>(to + i * (WIDTH / 32) * 32, cursor.k,
-		    __shfl_sync(ALL_LANES, r.row, 8 * i + lane / 4), lane % 4 * 16, cursor.bytes);
+	load_rows<W>(slot, cursor.v, r.row, cursor.bytes);
+	next_rows(r, cursor, list);
+	load_rows<W>(slot + W::SLOT, cursor.k, r.row, cursor.bytes);
 	cp_async_commit();
 }
 
+/* As the other prologue(): the keys of tile 0, where those of pair -1 would be, and pair 0 */
 template <class T, int WIDTH>
 DEVICE void
-load_values(const struct mma_state<T, WIDTH> &r, uint4 *ring, uint32_t piece,
-    const struct cursor &cursor)
+prologue(struct mma_state<T, WIDTH> &r, uint4 *ring, struct cursor &cursor,
+    const struct row_list &list)
 {
 	using W = mma_tile<T, WIDTH>;
-	const uint32_t lane = threadIdx.x % 32;
-	uint4 *to = ring + piece % W::SLOTS * W::PIECES * 32;
 
-UNROLL	for (int u = 0; u < 4; u++)
-		load_row<WIDTH / 64, 128>(to + u * (WIDTH / 64) * 32, cursor.v,
-		    __shfl_sync(ALL_LANES, r.row, lane % 4 * 2 + u / 2 * 8 + u % 2),
-		    lane / 4 * 16, cursor.bytes);
+	begin_rows<W>(cursor, list);
+	next_rows(r, cursor, list);
+	load_rows<W>(ring + 3 * W::SLOT, cursor.k, r.row, cursor.bytes);
 	cp_async_commit();
+	load_pair(r, ring, 0, cursor, list);
 }
 
 /* Loads the query of this lane, of E channels (NULL: zeros), and initialises the softmax state. */
@@ -142,31 +159,32 @@ template <class T, int WIDTH>
 DEVICE void
 load_query(struct mma_state<T, WIDTH> &r, const float *query, uint32_t E, float scale)
 {
-	const uint32_t first = threadIdx.x % 4 * 8;
+	float4 x[WIDTH / 16];
 	float most = 0;
 
-	for (uint32_t e = threadIdx.x % 4; query != NULL && e < E; e += 4)
-		most = fmaxf(most, fabsf(query[e] * scale));
+	/* All loads before the first use: one after the other they took as long as a tile. */
+UNROLL	for (int k = 0; k < WIDTH / 16; k++) {
+		const uint32_t e = k / 2 * 32 + threadIdx.x % 4 * 8 + k % 2 * 4;
+
+		x[k] = query != NULL && e < E ? *(const float4 *)(query + e) : float4{ 0, 0, 0, 0 };
+	}
+UNROLL	for (int k = 0; k < WIDTH / 16; k++) {
+		x[k] = { x[k].x * scale, x[k].y * scale, x[k].z * scale, x[k].w * scale };
+		most = fmaxf(fmaxf(most, fmaxf(fabsf(x[k].x), fabsf(x[k].y))),
+		    fmaxf(fabsf(x[k].z), fabsf(x[k].w)));
+	}
 	most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 1));
 	most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 2));
 	const int power = power_for(most);
 UNROLL	for (int k = 0; k < WIDTH / 16; k++) {
-		const uint32_t e = k / 2 * 32 + first + k % 2 * 4;
-		float x[4] = { 0, 0, 0, 0 };
+		float y[4] = { scalbnf(x[k].x, power), scalbnf(x[k].y, power),
+			scalbnf(x[k].z, power), scalbnf(x[k].w, power) };
 
-		if (query != NULL && e < E) {
-			const float4 four = *(const float4 *)(query + e);
-
-			x[0] = scalbnf(four.x * scale, power);
-			x[1] = scalbnf(four.y * scale, power);
-			x[2] = scalbnf(four.z * scale, power);
-			x[3] = scalbnf(four.w * scale, power);
-		}
 UNROLL		for (int part = 0; part < 2 * precision<T>::LAYERS; part++) {
 			uint32_t *const a = r.query[part / 2][k] + part % 2;
 
-			a[0] = take_part<T>(x[0], x[1]);
-			a[2] = take_part<T>(x[2], x[3]);
+			a[0] = take_part<T>(y[0], y[1]);
+			a[2] = take_part<T>(y[2], y[3]);
 		}
 	}
 UNROLL	for (int i = 0; i < WIDTH / 2; i++)
@@ -183,19 +201,27 @@ template <class T, int WIDTH>
 DEVICE void
 logits(float s[4], const struct mma_state<T, WIDTH> &r, const uint4 *slot)
 {
+	using W = mma_tile<T, WIDTH>;
+	constexpr int LAYERS = precision<T>::LAYERS;
+	const uint32_t g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+
 UNROLL	for (int i = 0; i < 2; i++) {
-		float d[4] = { 0, 0, 0, 0 };
+		float d[2][LAYERS][4] = {}, sum[2] = { 0, 0 };
 
 UNROLL		for (int k = 0; k < WIDTH / 16; k++) {
-			const uint4 key = slot[(i * (WIDTH / 32) + k / 2) * 32];
+			const uint4 key = slot[W::place(8 * i + g, c + k / 2 * 4)];
 			const uint32_t b[2] = { k % 2 == 0 ? key.x : key.z,
 				k % 2 == 0 ? key.y : key.w };
 
-UNROLL			for (int layer = precision<T>::LAYERS; layer-- > 0;)
-				mma(T{}, d, r.query[layer][k], b);
+UNROLL			for (int layer = 0; layer < LAYERS; layer++)
+				mma(T{}, d[k % 2][layer], r.query[layer][k], b);
 		}
-		s[2 * i] = (d[0] + d[2]) * r.unit;
-		s[2 * i + 1] = (d[1] + d[3]) * r.unit;
+UNROLL		for (int layer = LAYERS; layer-- > 0;)         /* the small parts first */
+UNROLL			for (int j = 0; j < 2; j++)
+				sum[j] += (d[0][layer][j] + d[1][layer][j]) +
+				    (d[0][layer][j + 2] + d[1][layer][j + 2]);
+		s[2 * i] = sum[0] * r.unit;
+		s[2 * i + 1] = sum[1] * r.unit;
 	}
 }
 
@@ -231,15 +257,16 @@ template <class T, int WIDTH>
 DEVICE void
 add_values(struct mma_state<T, WIDTH> &r, const uint4 *slot, const uint32_t p[4])
 {
-	constexpr int EIGHTS = WIDTH / 64;
+	using W = mma_tile<T, WIDTH>;
+	const uint32_t g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
 	const uint32_t one = pair<T>(1, 1), ones[2] = { one, one };
 
 	mma(T{}, r.sum, p, ones);
-UNROLL	for (int h = 0; h < EIGHTS; h++) {
+UNROLL	for (int h = 0; h < WIDTH / 64; h++) {
 		uint32_t v[4][4];
 
 UNROLL		for (int u = 0; u < 4; u++) {
-			const uint4 x = slot[(u * EIGHTS + h) * 32];
+			const uint4 x = slot[W::place(2 * c + u / 2 * 8 + u % 2, g + 8 * h)];
 
 			v[u][0] = x.x;
 			v[u][1] = x.y;
@@ -258,6 +285,23 @@ UNROLL		for (int n = 0; n < 8; n++) {
 
 /* ---- the pipeline ---- */
 
+/* The logits of the tile that begins at row `at` of the list become -inf where a row is not seen. */
+template <bool LIMITED>
+DEVICE void
+hide_rows(float s[4], uint32_t at, uint32_t end, const uint32_t *pos, uint32_t here,
+    const struct limits &limits)
+{
+UNROLL	for (int i = 0; i < 4; i++) {
+		const uint32_t mine = at + threadIdx.x % 4 * 2 + i / 2 * 8 + i % 2;
+		const bool seen = mine < end && (pos == NULL || (LIMITED ?
+		    in_reach(here, pos[mine], limits.reach) : pos[mine] <= here));
+
+		if (LIMITED && limits.cap > 0)
+			s[i] = softcapped(s[i], limits);
+		s[i] = seen ? s[i] : -INFINITY;
+	}
+}
+
 /* As the other for_row_tiles() */
 template <bool LIMITED, class T, int WIDTH>
 DEVICE void
@@ -266,28 +310,28 @@ for_row_tiles(struct mma_state<T, WIDTH> &r, uint4 *ring, struct cursor &cursor,
 {
 	using W = mma_tile<T, WIDTH>;
 	uint32_t at = cursor.first + threadIdx.x / 32 * W::ROWS;
+	float s[4];
 
-	for (uint32_t piece = 0; at < cursor.end; piece += 2, at += WARPS * W::ROWS) {
+	cp_async_wait<1>();
+	__syncwarp();
+	logits(s, r, ring + 3 * W::SLOT);
+	__syncwarp();
+	load_pair(r, ring, 1, cursor, list);
+	for (uint32_t i = 0; at < cursor.end; i++, at += WARPS * W::ROWS) {
+		const uint4 *const slot = ring + i % 2 * 2 * W::SLOT;
 		uint32_t p[4];
-		float s[4];
+		float next[4];
 
-		cp_async_wait<W::SLOTS - 2>();
-		load_values(r, ring, piece + W::SLOTS - 1, cursor);
-		logits(s, r, ring + piece % W::SLOTS * W::PIECES * 32);
-UNROLL		for (int i = 0; i < 4; i++) {
-			const uint32_t mine = at + threadIdx.x % 4 * 2 + i / 2 * 8 + i % 2;
-			const bool seen = mine < cursor.end && (pos == NULL || (LIMITED ?
-			    in_reach(here, pos[mine], limits.reach) : pos[mine] <= here));
-
-			if (LIMITED && limits.cap > 0)
-				s[i] = softcapped(s[i], limits);
-			s[i] = seen ? s[i] : -INFINITY;
-		}
+		cp_async_wait<1>();
+		__syncwarp();
+		logits(next, r, slot + W::SLOT);       /* of zeros behind the last tile */
+		hide_rows<LIMITED>(s, at, cursor.end, pos, here, limits);
 		softmax_step(p, r, s);
-		next_rows(r, cursor, list);
-		cp_async_wait<W::SLOTS - 2>();
-		load_keys(r, ring, piece + W::SLOTS, cursor);
-		add_values(r, ring + (piece + 1) % W::SLOTS * W::PIECES * 32, p);
+		add_values(r, slot, p);
+		__syncwarp();
+		load_pair(r, ring, i + 2, cursor, list);
+UNROLL		for (int j = 0; j < 4; j++)
+			s[j] = next[j];
 	}
 	cp_async_wait<0>();
 }

@@ -302,21 +302,26 @@ attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t fir
 	struct cursor cursor = { g, first, end, 0, 0, 0,
 		k < bytes ? (const char *)w.c.k + at + k : NULL,
 		v < bytes && w.c.v != NULL ? (const char *)w.c.v + at + v : NULL, bytes };
-	uint4 *ring = shared + threadIdx.x / 32 * W::RING + lane;
+	uint4 *ring = shared + threadIdx.x / 32 * W::RING;
 	constexpr uint32_t M = W::M;
 	typename W::state r;
 	uint32_t here = NO_ROW;
 
-	prologue<W>(r, ring, cursor, w.list);
+	prologue(r, ring, cursor, w.list);
 	/* Positions ascend: where the first query sees the last row and, through a window, the
-	 * last query the first row, all queries see all rows. */
-	if (w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
-	    (!LIMITED || w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <=
-	    w.limits.reach)))
+	 * last query the first row, all queries see all rows. Read before the queries, and compared
+	 * after: no load waits for another one. */
+	const bool by_position = w.qpos != NULL;
+	const uint32_t last_row = by_position ? pos[end - 1] : 0;
+	const uint32_t first_query = by_position ? w.qpos[group * M / R] : 0;
+	const uint32_t first_row = LIMITED && by_position ? pos[first] : 0;
+	const uint32_t last_query = LIMITED && by_position ?
+	    w.qpos[min(group * M + M - 1, w.N * R - 1) / R] : 0;
+	load_queries(r, w, g, group);
+	if (last_row <= first_query && (!LIMITED || last_query - first_row <= w.limits.reach))
 		pos = NULL;
 	else
 		here = w.qpos[min(group * M + W::query_of(lane), w.N * R - 1) / R];
-	load_queries(r, w, g, group);
 	for_row_tiles<LIMITED>(r, ring, cursor, w.list, pos, here, w.limits);
 	__syncthreads();
 	store_warp_sums(*(typename W::sums *)shared, r);

@@ -109,7 +109,7 @@ DEVICE void
 load_piece(uint4 *ring, uint32_t piece, const char *from, const uint32_t row[W::STEPS],
     size_t bytes)
 {
-	uint4 *to = ring + piece % W::SLOTS * W::STEPS * 32;
+	uint4 *to = ring + piece % W::SLOTS * W::STEPS * 32 + threadIdx.x % 32;
 
 UNROLL	for (int u = 0; u < W::STEPS; u++)
 		cp_async16(to + u * 32, (const void *)((uintptr_t)from + row[u] * bytes),
@@ -240,15 +240,26 @@ UNROLL			for (int e = 0; e < W::EACH; e++)
 
 /* ---- the pipeline ---- */
 
-/* Prologue: starts the loads of this warp's first tiles, so that each step of for_row_tiles()
- * has one load to start. r.row is that of the last of them then. */
+/* The cursor <- this warp's first tile */
 template <class W>
 DEVICE void
-prologue(typename W::state &r, uint4 *ring, struct cursor &cursor, const struct row_list &list)
+begin_rows(struct cursor &cursor, const struct row_list &list)
 {
 	cursor.next = cursor.first + threadIdx.x / 32 * W::ROWS + threadIdx.x % W::ROWS;
 	cursor.entry = entry_of(cursor, list, cursor.next);
 	cursor.later = entry_of(cursor, list, cursor.next + WARPS * W::ROWS);
+}
+
+/* Prologue: starts the loads of this warp's first tiles, so that each step of for_row_tiles()
+ * has one load to start. r.row is that of the last of them then. */
+template <class T, int L, int M>
+DEVICE void
+prologue(struct softmax_state<T, L, M> &r, uint4 *ring, struct cursor &cursor,
+    const struct row_list &list)
+{
+	using W = tile<T, L, M>;
+
+	begin_rows<W>(cursor, list);
 	for (uint32_t piece = 0; piece < W::SLOTS; piece += 2) {
 		next_rows(r, cursor, list);
 		load_keys(r, ring, piece, cursor);
@@ -276,14 +287,15 @@ for_row_tiles(struct softmax_state<T, L, M> &r, uint4 *ring, struct cursor &curs
 
 		cp_async_wait<W::SLOTS - 2>();
 		load_values(r, ring, piece + W::SLOTS - 1, cursor);
-		s = logit(r, ring + piece % W::SLOTS * W::STEPS * 32);
+		s = logit(r, ring + piece % W::SLOTS * W::STEPS * 32 + threadIdx.x % 32);
 		if (LIMITED && limits.cap > 0)
 			s = softcapped(s, limits);
 		p = softmax_step(r, seen ? s : -INFINITY);
 		next_rows(r, cursor, list);
 		cp_async_wait<W::SLOTS - 2>();
 		load_keys(r, ring, piece + W::SLOTS, cursor);
-		add_values(r, ring + (piece + 1) % W::SLOTS * W::STEPS * 32, p);
+		add_values(r, ring + (piece + 1) % W::SLOTS * W::STEPS * 32 +
+		    threadIdx.x % 32, p);
 	}
 	cp_async_wait<0>();
 }
