@@ -53,8 +53,8 @@ struct upload {
 
 /* ---- threads ---- */
 
-/* Copies part i of n. Prefaults the pages of the mapping at once; a kernel that cannot do
- * that faults them in one by one as they are read. from NULL: zeros. */
+/* Copies part i of n. from NULL: zeros. Page faults of the mapping come as pages are read, with
+ * their neighbours; MADV_POPULATE_READ before was slower, see SPEED.md. */
 static void
 copy_part(char *to, const char *from, size_t bytes, unsigned i, unsigned n)
 {
@@ -68,10 +68,6 @@ copy_part(char *to, const char *from, size_t bytes, unsigned i, unsigned n)
 		memset(to + first, 0, size);
 		return;
 	}
-#ifdef MADV_POPULATE_READ
-	char *const page = (char *)((uintptr_t)(from + first) / PAGE * PAGE);
-	(void)madvise(page, (size_t)(from + first + size - page), MADV_POPULATE_READ);
-#endif
 	memcpy(to + first, from + first, size);
 }
 
