@@ -78,6 +78,9 @@ def full_aims(m):
                "model ceilings", ratio(m.floor(ours, True), m.get(ours, "step ms")))
         yield (f"step after {N}: speed, transformers = 1", 3 if N != 32768 else NONE, False,
                "model transformers", ratio(m.get(theirs, "step ms"), m.get(ours, "step ms")))
+        yield (f"step after {N}: speed, transformers in a graph = 1", NONE, False,
+               "model transformers", ratio(m.get(f"transformers replayed {N}", "step ms"),
+                                           m.get(ours, "step ms")))
 
 
 def aims(m):
