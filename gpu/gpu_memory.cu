@@ -7,6 +7,9 @@
 #include <stdlib.h>
 
 #include "gpu/gpu_internal.h"
+#include "gpu/gpu_team.h"
+
+#define TOUCHED_ALONE ((size_t)64 << 20)       /* less pinned memory is not worth threads */
 
 /* ---- allocation ----
  *
@@ -317,12 +320,18 @@ gpu_get_side(struct dev *d, void *dst, const void *src, size_t bytes)
 void *
 gpu_host_alloc(struct dev *d, size_t bytes)
 {
-	void *p = NULL;
+	struct team team = {};
+	void *p;
 
 	cudaSetDevice(d->index);
-	if (cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
+	team_open(&team, bytes < TOUCHED_ALONE ? 1 : d->threads);
+	p = team_alloc(&team, bytes > 0 ? bytes : 1);
+	team_close(&team);
+	if (p != NULL && cudaHostRegister(p, bytes > 0 ? bytes : 1, cudaHostRegisterDefault) !=
+	    cudaSuccess) {
 		cudaGetLastError();
-		return NULL;
+		free(p);
+		p = NULL;
 	}
 	return p;
 }
@@ -331,7 +340,9 @@ void
 gpu_host_free(struct dev *d, void *p)
 {
 	(void)d;
-	cudaFreeHost(p);
+	if (p != NULL)
+		cudaHostUnregister(p);
+	free(p);
 }
 
 void

@@ -46,7 +46,7 @@ mixed() {
 compare() {
 	local how offload=()
 	for how in all $1; do
-		[ $how != file ] || export KV_EMULATED_FAILURE=cudaMallocHost:3
+		[ $how != file ] || export KV_EMULATED_FAILURE=cudaHostRegister:2
 		kv-decode -m "$3" --device cuda "${@:4}" "${offload[@]}" --ids --force next.ids --logits $how.npy --stats $how.json --json "$2.kv" |
 		    json /dev/stdin 'o["nll"]' >$how.nll
 		unset KV_EMULATED_FAILURE
@@ -136,7 +136,7 @@ compare() {
 	kv-decode -m four --device cuda --retrieve 'specontext budget=20 head=four.head' --ids --ignore-eos -n 12 four.kv >want.ids
 	kv-decode -m four --device cuda --retrieve 'specontext budget=20 head=four.head' --ids --ignore-eos -n 12 --offload packed.kv | cmp - want.ids
 	# where neither host memory nor the file has it
-	KV_EMULATED_FAILURE=cudaMallocHost:3 run -1 --separate-stderr kv-decode -m four --device cuda --retrieve 'fier budget=20' --ids -n 4 --offload - < <(cat four.kv)
+	KV_EMULATED_FAILURE=cudaHostRegister:2 run -1 --separate-stderr kv-decode -m four --device cuda --retrieve 'fier budget=20' --ids -n 4 --offload - < <(cat four.kv)
 	assert_regex "$stderr" 'KEYS of layer 2 is compressed \(-z\), or not in a file, and there is no memory for it: its rows cannot be read one by one'
 }
 
@@ -159,10 +159,10 @@ compare() {
 		cmp got.kv want.kv
 	fi
 	# where a layer finds no host memory on the way, the file has it, if it is one
-	KV_EMULATED_FAILURE=cudaMallocHost:4 "${read[@]}" --device-memory $((fixed + 260000)) four.kv 2>err | cmp - want.ids
+	KV_EMULATED_FAILURE=cudaHostRegister:3 "${read[@]}" --device-memory $((fixed + 260000)) four.kv 2>err | cmp - want.ids
 	grep -q 'layers 2 to 3 are in host memory, and some in the file$' err
 	all_cases || return 0
-	KV_EMULATED_FAILURE=cudaMallocHost:4 run -1 --separate-stderr "${read[@]}" --device-memory $((fixed + 260000)) - < <(cat four.kv)
+	KV_EMULATED_FAILURE=cudaHostRegister:3 run -1 --separate-stderr "${read[@]}" --device-memory $((fixed + 260000)) - < <(cat four.kv)
 	assert_regex "$stderr" 'no memory for the rows of a step'
 }
 
