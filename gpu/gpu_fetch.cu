@@ -281,14 +281,19 @@ launch_quantised(struct dev *d, cudaStream_t stream, const struct slot_table &t,
 
 /* ---- beside other work ---- */
 
+/* The stream goes first where both have blocks to start: a product fills every SM, and its
+ * successor waits for them already. */
 static int
 open_stream(struct dev *d)
 {
 	struct fetching *f = &d->fetching;
 	cudaEvent_t *done = &f->done[f->n % FETCHES];
+	int least, greatest;
 
-	if (f->stream == NULL && gpu_check(d, "cudaStreamCreate",
-	    cudaStreamCreateWithFlags(&f->stream, cudaStreamNonBlocking)))
+	if (f->stream == NULL && gpu_check(d, "cudaDeviceGetStreamPriorityRange",
+	    cudaDeviceGetStreamPriorityRange(&least, &greatest)) &&
+	    gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithPriority(&f->stream,
+	    cudaStreamNonBlocking, greatest)))
 		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(&f->behind,
 		    cudaEventDisableTiming));
 	if (gpu_ok(d) && *done == NULL)

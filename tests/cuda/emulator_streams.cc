@@ -194,6 +194,20 @@ cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 	return cudaSuccess;
 }
 
+/* The emulator has no priorities: what runs when is told by `late` alone. */
+cudaError_t
+cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
+{
+	return cudaStreamCreateWithFlags(s, flags);
+}
+
+cudaError_t
+cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	*least = *greatest = 0;
+	return cudaSuccess;
+}
+
 cudaError_t
 cudaStreamDestroy(cudaStream_t s)
 {
