@@ -400,7 +400,9 @@ combine_block(const struct decode_call &w, uint32_t block)
 	pdl_trigger();           /* not earlier: prefetched weights would evict rows from L2 */
 	for (uint32_t i = threadIdx.x; i < parts; i += THREADS)
 		top = fmaxf(top, w.part_sum[from + i * stride].x);
-	of_warp[0][warp] = warp_max(top);
+	top = warp_max(top);
+	if (lane == 0)
+		of_warp[0][warp] = top;
 	__syncthreads();
 	for (uint32_t x = 0; x < WARPS; x++)
 		top = fmaxf(top, of_warp[0][x]);
@@ -410,7 +412,9 @@ combine_block(const struct decode_call &w, uint32_t block)
 		factor[i] = top == -INFINITY ? 0 : exp2_fast(p.x - top);
 		sum += factor[i] * p.y;
 	}
-	of_warp[1][warp] = warp_sum(sum);
+	sum = warp_sum(sum);
+	if (lane == 0)
+		of_warp[1][warp] = sum;
 	__syncthreads();
 	for (uint32_t e = lane; e < E / 4 && w.o != NULL; e += 32) {
 		float4 all = { 0, 0, 0, 0 };
