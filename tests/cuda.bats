@@ -556,6 +556,23 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	END
 }
 
+@test "9, 12 and 33 texts at once, whose products are cuBLAS', are launched from captured graphs, and the number makes no difference" {
+	local files=() i n
+	for i in {1..33}; do
+		seq $((i * 7)) 3 $((i * 13 + 20)) | kv-prefill -q -m "$DEMO" --ids -o $i.kv
+		files+=($i.kv)
+	done
+	for n in 9 12 33; do
+		kv-decode -v -m "$DEMO" --device cuda -n 4 --ids --ignore-eos --batch $n "${files[@]:0:n}" >got.$n 2>said
+		grep -q ': [1-9][0-9]* steps launched from a captured graph' said
+		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 kv-decode -q -m "$DEMO" --device cuda -n 4 --ids --ignore-eos \
+			--batch $n "${files[@]:0:n}" >plain
+		cmp got.$n plain
+	done
+	head -n 9 got.12 | cmp got.9
+	head -n 12 got.33 | cmp got.12
+}
+
 @test "a step of many on the GPU is as many kernels as one of two" {
 	local n kernels=()
 	for n in 2 3 8; do

@@ -119,6 +119,40 @@ store(char *c, enum kv_dtype dtype, const float *sum, int n, float alpha, float 
 	kv_from_f32(c, to, dtype, (size_t)n);
 }
 
+/* One product: c <- alpha * a^T . b + beta * c */
+struct product {
+	int m, n, k;
+	const void *a;
+	int lda;
+	const void *b;
+	int ldb;
+	void *c;
+	int ldc;
+	cudaDataType_t atype, btype, ctype;
+	float alpha, beta;
+};
+
+static void
+multiply(const struct product &y)
+{
+	uncover();
+	const std::vector<float> wa = interleaved(widened(y.a, y.m, y.k, y.lda, y.atype), y.k);
+	const std::vector<float> wb = widened(y.b, y.n, y.k, y.ldb, y.btype);
+	const enum kv_dtype to = dtype_of(y.ctype);
+	for (int i = 0; i < y.m; i += BLOCK)
+		for (int j = 0; j < y.n; j++) {
+			const float *p = &wa[(size_t)i * y.k], *q = &wb[(size_t)j * y.k];
+			float sum[BLOCK] = {};
+
+			for (int x = 0; x < y.k; x++, p += BLOCK)
+				for (int e = 0; e < BLOCK; e++)
+					sum[e] += p[e] * q[x];
+			store((char *)y.c + ((size_t)j * y.ldc + i) * kv_dtype_size(to), to, sum,
+			    y.m - i < BLOCK ? y.m - i : BLOCK, y.alpha, y.beta);
+		}
+	cover();
+}
+
 /* Only what gpu/ uses: a transposed, b not, c in f32 or in the type of both. With c in 16 bits
  * cuBLAS may add up partial sums in 16 bits, unless that is forbidden; here it must be. */
 cublasStatus_t
@@ -132,30 +166,18 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
 	    h->math != CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)) || atype != btype ||
 	    ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
-	if (capturing(h->stream))
-		die("a product of cuBLAS in a graph");      /* possible, but not used yet */
 	if (wanted())
 		return CUBLAS_STATUS_EXECUTION_FAILED;
 	cuda_products++;
-	finish_stream(h->stream);
 	set_cublas_last(h->stream, true);
-	uncover();
-	const std::vector<float> wa = interleaved(widened(a, m, k, lda, atype), k);
-	const std::vector<float> wb = widened(b, n, k, ldb, btype);
-	const enum kv_dtype to = dtype_of(ctype);
-	for (int i = 0; i < m; i += BLOCK)
-		for (int j = 0; j < n; j++) {
-			const float *p = &wa[(size_t)i * k], *q = &wb[(size_t)j * k];
-			float sum[BLOCK] = {};
-
-			for (int x = 0; x < k; x++, p += BLOCK)
-				for (int e = 0; e < BLOCK; e++)
-					sum[e] += p[e] * q[x];
-			store((char *)c + ((size_t)j * ldc + i) * kv_dtype_size(to), to, sum,
-			    m - i < BLOCK ? m - i : BLOCK, *(const float *)alpha,
-			    *(const float *)beta);
-		}
-	cover();
+	const struct product p = { m, n, k, a, lda, b, ldb, c, ldc, atype, btype, ctype,
+		*(const float *)alpha, *(const float *)beta };
+	if (capturing(h->stream)) {
+		capture_work([p] { multiply(p); });
+		return CUBLAS_STATUS_SUCCESS;
+	}
+	finish_stream(h->stream);
+	multiply(p);
 	return CUBLAS_STATUS_SUCCESS;
 }
 
