@@ -106,8 +106,9 @@ next_rows(struct mma_state<T, WIDTH> &r, struct cursor &cursor, const struct row
 	r.row = next_row<mma_tile<T, WIDTH>>(cursor, list);
 }
 
-/* Starts the copy of the rows of a tile, of which lane i knows row i; from: this lane's piece of row
- * 0, NULL if it has none. Addresses are computed as integers, as from may be NULL and a row NO_ROW. */
+/* Starts the copy of the rows of a tile, of which lane i knows row i; from: this lane's piece of
+ * row 0, NULL if it has none. Addresses are computed as integers: from may be NULL and a row
+ * NO_ROW. */
 template <class W>
 DEVICE void
 load_rows(uint4 *slot, const char *from, uint32_t rows, size_t bytes)
@@ -118,13 +119,13 @@ load_rows(uint4 *slot, const char *from, uint32_t rows, size_t bytes)
 UNROLL	for (uint32_t i = 0; i < W::ROWS; i += TOGETHER_ROWS) {
 		const uint32_t to = i + lane / W::PIECES, row = __shfl_sync(ALL_LANES, rows, to);
 
-		cp_async16(slot + W::place(to, piece), (const void *)((uintptr_t)from + row * bytes),
-		    from != NULL && row != NO_ROW);
+		cp_async16(slot + W::place(to, piece),
+		    (const void *)((uintptr_t)from + row * bytes), from != NULL && row != NO_ROW);
 	}
 }
 
-/* Starts the copies of pair i, the values of tile i and the keys of the tile after it, to where pair
- * i - 2 was, which all lanes have read. */
+/* Starts the copies of pair i, the values of tile i and the keys of the tile after it, to where
+ * pair i - 2 was, which all lanes have read. */
 template <class T, int WIDTH>
 DEVICE void
 load_pair(struct mma_state<T, WIDTH> &r, uint4 *ring, uint32_t i, struct cursor &cursor,
@@ -285,7 +286,8 @@ UNROLL		for (int n = 0; n < 8; n++) {
 
 /* ---- the pipeline ---- */
 
-/* The logits of the tile that begins at row `at` of the list become -inf where a row is not seen. */
+/* The logits of the tile that begins at row `at` of the list become -inf where a row is not
+ * seen. */
 template <bool LIMITED>
 DEVICE void
 hide_rows(float s[4], uint32_t at, uint32_t end, const uint32_t *pos, uint32_t here,

@@ -56,7 +56,8 @@ make_case(enum kv_row_type keys, enum kv_row_type values, uint32_t N, uint32_t S
 		*r = (struct layer_rows){ .k = fill_rows((size_t)G * S, keys),
 			.v = fill_rows((size_t)G * S, values),
 			.pos = device_alloc((size_t)G * S * 4), .start = start, .len = len,
-			.heads = G, .width = E, .dtype = KV_BF16, .k_type = keys, .v_type = values };
+			.heads = G, .width = E, .dtype = KV_BF16, .k_type = keys,
+			.v_type = values };
 		for (g = 0; g < G; g++) {
 			uint32_t *p = count_up(S, 0);
 

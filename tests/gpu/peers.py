@@ -15,9 +15,10 @@ it: replays of a CUDA graph of up to 64 calls behind a filler, between events; t
 round to warm up, the median of five rounds.
 
 generate: Hugging Face transformers on a model folder (MODEL in the environment), prefill and
-decode, a step at a time as generate() does it and replayed from a CUDA graph; where the folder LOGITS has logits.N, what ours has said after the same N tokens, it is
-compared, and the program fails where that is another model's. Needs PyTorch; generate also
-transformers. What is missing is skipped and said on standard error.
+decode, a step at a time as generate() does it and replayed from a CUDA graph; where the folder
+LOGITS has logits.N, what ours has said after the same N tokens, it is compared, and the program
+fails where that is another model's. Needs PyTorch; generate also transformers. What is missing
+is skipped and said on standard error.
 """
 
 import contextlib
@@ -339,8 +340,8 @@ def prompt(N):
 
 
 def step_replayed(model, full, N, steps):
-    """Seconds of a step behind the first N rows of a cache, replayed from a CUDA graph over a static
-    cache: without the part of the host, which is most of a step of generate()."""
+    """Seconds of a step behind the first N rows of a cache, replayed from a CUDA graph over a
+    static cache: without the part of the host, which is most of a step of generate()."""
     from transformers import StaticCache
     cache = StaticCache(config=model.config, max_cache_len=N + steps + 8)
     for to, of in zip(cache.layers, full.layers):

@@ -99,9 +99,10 @@ pipeline() {
 # A GPU rounds the inputs of products, so rows with nearly equal scores may swap ranks. What must be
 # equal nevertheless: the number of kept rows, and the answer wherever the CPU answers as with the
 # whole cache. Bytes read, footprint, memory and peak may differ by half a percent of the cache;
-# memory and peak by more where layers are evicted during prefill (-fused), since a GPU holds one
-# more full layer: lookaheadkv does that, too. An answer that the kept rows no longer hold is a guess: a different one is shown
-# and fails nothing. A process spends most of its time on opening the GPU, so several run at a time.
+# memory and peak by more where layers are evicted during prefill (-fused, lookaheadkv), since a GPU
+# holds one more full layer. An answer that the kept rows no longer hold is a guess: a different one
+# is shown and fails nothing. A process spends most of its time on opening the GPU, so several run
+# at a time.
 pipelines() {
 	prompt=examples/prompts/harbour.txt rate=0.2 methods=${METHODS:-$(ls examples/methods)}
 	if [ -n "$emulated" ]; then
