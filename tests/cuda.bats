@@ -560,7 +560,7 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	local files=() i n
 	for i in {1..33}; do
 		seq $((i * 7)) 3 $((i * 13 + 20)) | kv-prefill -q -m "$DEMO" --ids -o $i.kv
-		files+=($i.kv)
+		files+=("$i.kv")
 	done
 	for n in 9 12 33; do
 		kv-decode -v -m "$DEMO" --device cuda -n 4 --ids --ignore-eos --batch $n "${files[@]:0:n}" >got.$n 2>said
