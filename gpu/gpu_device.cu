@@ -188,7 +188,8 @@ usable(int index, cudaDeviceProp *p, char *err, size_t errlen)
 	cudaDriverGetVersion(&driver);
 	cudaRuntimeGetVersion(&runtime);
 	if (driver == 0) {
-		snprintf(err, errlen, "no NVIDIA driver");
+		snprintf(err, errlen, "there is no NVIDIA driver, needed is one for CUDA %d.0",
+		    runtime / 1000);
 		return 0;
 	}
 	if (driver / 1000 < runtime / 1000) {

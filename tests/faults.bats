@@ -65,11 +65,19 @@ hanging() {
 		# shellcheck disable=SC2154 # bats sets it
 		assert_regex "$stderr" 'device: cpu, '
 	done <<-'END'
-		KV_EMULATED_DRIVER=0|no NVIDIA driver
+		KV_EMULATED_DRIVER=0|there is no NVIDIA driver, needed is one for CUDA 13.0
 		KV_EMULATED_DRIVER=12080|the NVIDIA driver is for CUDA 12.8, this program needs one for CUDA 13.0
 		KV_EMULATED_GPUS=0|cudaErrorNoDevice
 		KV_EMULATED_CAPABILITY=75|GPU 0 (emulated, in order) has compute capability 7.5, needed is 8.0
 	END
+}
+
+@test "a build without CUDA says how one with it is made" {
+	run -1 "$O/kv-prefill" -m "$DEMO" --device cuda -o out.kv doc.txt
+	if [[ $output != *"this build"* ]]; then
+		skip "this build has CUDA"
+	fi
+	assert_output 'kv-prefill: no CUDA device: this build has none; with nvcc, make GPU=1 makes one that has'
 }
 
 @test "opening a GPU: the call that fails is named" {
