@@ -64,23 +64,23 @@ PATH=$programs:$build:$PATH:/usr/local/cuda/bin
 
 # ---- the plan ----
 
-# Stage, seconds that it takes about (16 processors, H100), seconds at most
+# Stage, seconds that it takes about (measured: 16 processors, H200), seconds at most
 plan() {
 	cat <<-'END'
 		environment 5 30
 		build 130 240
-		primitives 5 20
-		ops 60 240
-		ceilings 35 130
-		bench 60 150
-		model 75 200
-		fier 30 120
-		transformers 90 240
-		rest 30 90
-		pipelines 60 150
-		profile 90 240
-		again 45 120
-		sanitizer 190 240
+		primitives 2 20
+		ops 25 240
+		ceilings 20 130
+		bench 45 150
+		model 45 200
+		fier 10 120
+		transformers 70 240
+		rest 40 90
+		pipelines 30 150
+		profile 45 240
+		again 50 120
+		sanitizer 130 240
 	END
 }
 
