@@ -128,7 +128,9 @@ endif
 last_arch = $(lastword $(GPU_ARCHS))
 nvcc = $(NVCC) -std=c++20 -O3 -lineinfo $(includes) -MMD -MP \
 	-Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter $(if $(WERROR),-Werror all-warnings) \
-	$(foreach a,$(GPU_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	$(targets)
+targets = $(call targets_of,$(GPU_ARCHS))
+targets_of = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 
 all: $(TOOLS:%=$(O)/%) $(O)/libkvfile.so $(O)/completions/_kvpipe

@@ -14,6 +14,7 @@ $(O)/tests/gpu/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(d
 $(O)/tests/gpu/primitives.o $(O)/tests/gpu/event_clock.o: $(O)/%.o: %.cu $(O)/nvcc.flags
 	@mkdir -p $(@D)
 	$(if $(with_gpu),$(nvcc),$(error these tests want a GPU and nvcc, or GPU=1)) -c -o $@ $<
+$(O)/tests/gpu/primitives.o: targets = $(call targets_of,$(GPU_ARCHS:90=90a))
 $(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cuda_libs) -lm
 

@@ -79,6 +79,17 @@ void *shared(const void *place, size_t size, size_t align);
 void cp_async16(void *to, const void *from, bool valid);
 void cp_async_commit(void);
 void cp_async_wait(int all_but);
+/* Hopper (gpu/port_hopper.h). p must be in dynamic shared memory. bar: of so many threads; wgmma:
+ * d[64][n], the a operand in registers or (NULL) in a matrix */
+uint32_t shared_address(const void *p);
+void mbarrier_init(uint64_t *, uint32_t count);
+void mbarrier_arrive(uint64_t *);
+void mbarrier_wait(uint64_t *, uint32_t parity);
+void bar(unsigned number, unsigned threads, bool waits);
+void wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_matrix, uint64_t b_matrix,
+    bool transposed, bool adds, float (*widen)(uint16_t));
+void wgmma_commit(void);
+void wgmma_wait(unsigned all_but);
 /* Programmatic dependent launch (gpu/port.h, LAUNCH_PDL): device memory is inaccessible until
  * all threads of a block have called pdl_wait(). */
 void pdl_begin(void);

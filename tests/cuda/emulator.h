@@ -3,6 +3,7 @@
  *
  * emulator_threads.cc  grids, blocks, threads as fibers, barriers, launches
  * emulator_warps.cc    warp shuffles, asynchronous copies (cp.async)
+ * emulator_hopper.cc   mbarriers, numbered barriers, products of warpgroups (wgmma)
  * emulator_pdl.cc      programmatic dependent launch
  * emulator_memory.cc   device memory, shared memory, pinned memory
  * emulator_streams.cc  streams, events, copies
@@ -92,6 +93,10 @@ void leave(void);
 /* The current thread arrives at a barrier. True: it opens, since the expected number has arrived;
  * false: the thread is not runnable until then, and the caller must SWITCH(). */
 bool arrive(struct barrier *);
+/* The same, without waiting: another one of the expected number has arrived. */
+void signal_at(struct barrier *);
+/* The current thread waits until the barrier opens, without being one of those: SWITCH(). */
+void wait_at(struct barrier *);
 
 /* granted: shared_granted() at the launch */
 void run_grid(const char *name, dim3 grid, dim3 block, size_t dynamic, size_t granted,
@@ -99,8 +104,9 @@ void run_grid(const char *name, dim3 grid, dim3 block, size_t dynamic, size_t gr
 
 /* ---- warps ---- */
 
-/* Resets the warps for a block of so many threads. */
+/* Resets the warps for a block of so many threads; its mbarriers and products */
 void start_warps(unsigned threads);
+void start_hopper(unsigned threads);
 
 /* ---- memory ---- */
 

@@ -177,6 +177,14 @@ open_barrier(struct barrier *b)
 
 } // namespace
 
+void
+wait_at(struct barrier *b)
+{
+	current->next = b->waiting;
+	b->waiting = current;
+	set_runnable(current, false);
+}
+
 bool
 arrive(struct barrier *b)
 {
@@ -184,10 +192,15 @@ arrive(struct barrier *b)
 		open_barrier(b);
 		return true;
 	}
-	current->next = b->waiting;
-	b->waiting = current;
-	set_runnable(current, false);
+	wait_at(b);
 	return false;
+}
+
+void
+signal_at(struct barrier *b)
+{
+	if (++b->arrived >= b->expected)
+		open_barrier(b);
 }
 
 /* Only the scheduler can start a fiber. */
@@ -271,6 +284,7 @@ start_block(void)
 
 	whole = { 0, 0, threads, NULL };
 	start_warps(threads);
+	start_hopper(threads);
 	for (i = 0; i < threads; i++) {
 		fibers[i].x = (uint16_t)(i % block_dim.x);
 		fibers[i].y = (uint16_t)(i / block_dim.x % block_dim.y);

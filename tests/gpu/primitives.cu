@@ -1,4 +1,5 @@
-/* primitives.cu - runs each primitive of gpu/port.h once and prints its output
+/* primitives.cu - runs each primitive of gpu/port.h once and prints its output; those of
+ * gpu/port_hopper.h where the GPU has compute capability 9.0
  *
  * Built twice: by nvcc, with the instructions of the hardware, and with tests/cuda, with
  * models of them. Both must print the same lines; otherwise a model is wrong. Numbers are
@@ -6,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/port.h"
+#include "gpu/port_hopper.h"
 
 enum { WORDS = 4096 };
 
@@ -156,6 +157,86 @@ halves(uint32_t *out)
 	out[256 + t] = warp_scan(noise(t) % 1000);
 }
 
+/* Two products of a warpgroup that add to small numbers, and one that does not. All of shared
+ * memory is small numbers, so matrices may be anywhere. */
+template <class T, int N, bool TRANSPOSED, bool REGISTERS>
+static __global__ void
+warpgroup_products(uint32_t *out)
+{
+	DYN_SHARED(T, m);
+	const uint32_t t = threadIdx.x;
+	const uint64_t a = matrix_descriptor(m, 0, 1024) + 2, b = TRANSPOSED ?
+	    matrix_descriptor(m + 5120, 4096, 2048) : matrix_descriptor(m + 5120, 0, 2048) + 4;
+	float d[N / 2], e[N / 2];
+	uint32_t x[4], sum = 0;
+
+	for (uint32_t i = t; i < 24576; i += 128)
+		m[i] = narrow<T>(small(i));
+	for (int i = 0; i < 4; i++)
+		x[i] = pair<T>(small(t * 16 + i), small(t * 16 + i + 8));
+UNROLL	for (int i = 0; i < N / 2; i++)
+		d[i] = e[i] = small(3000 + t * 64 + i);
+	fence_proxy_async();
+	__syncthreads();
+	settled(d);
+	settled(e);
+	wgmma_fence();
+	for (int k = 0; k < 2; k++) {
+		const uint64_t next = b + k * (TRANSPOSED ? 256 : 2);
+
+		if constexpr (REGISTERS)
+			wgmma_rs<T, N, TRANSPOSED>(d, x, next, true);
+		else
+			wgmma_ss<T, N, TRANSPOSED>(d, a + k * 2, next, true);
+	}
+	wgmma_commit();
+	if constexpr (REGISTERS)
+		wgmma_rs<T, N, TRANSPOSED>(e, x, b, false);
+	else
+		wgmma_ss<T, N, TRANSPOSED>(e, a, b, false);
+	wgmma_commit();
+	wgmma_wait<1>();
+	settled(d);
+UNROLL	for (int i = 0; i < N / 2; i++)
+		sum = sum * 31 + (uint32_t)(int)d[i];
+	wgmma_wait<0>();
+	settled(e);
+UNROLL	for (int i = 0; i < N / 2; i++)
+		sum = sum * 31 + (uint32_t)(int)e[i];
+	out[t] = sum;
+}
+
+/* Three rounds: warp 0 writes, warp 1 reads and lets it write again. */
+static __global__ void
+barriers(uint32_t *out)
+{
+	DYN_SHARED(uint64_t, full);
+	uint64_t *const empty = full + 1;
+	uint32_t *const word = (uint32_t *)(full + 2);
+	const uint32_t t = threadIdx.x, lane = t % 32;
+
+	if (t == 0) {
+		mbarrier_init(full, 32);
+		mbarrier_init(empty, 1);
+	}
+	__syncthreads();
+	for (uint32_t round = 0; round < 3; round++) {
+		if (t < 32) {
+			mbarrier_wait(empty, round % 2 ^ 1);
+			word[lane] = noise(round * 32 + lane);
+			mbarrier_arrive(full);
+			bar_arrive(1 + round, 64);
+		} else {
+			mbarrier_wait(full, round % 2);
+			bar_sync(1 + round, 64);
+			out[round * 32 + lane] = word[lane ^ 1];
+			__syncwarp();
+			if (lane == 0)
+				mbarrier_arrive(empty);
+		}
+	}
+}
+
 static void
 print(struct dev *d, const char *what, uint32_t *out, int words)
 {
@@ -172,15 +253,47 @@ print(struct dev *d, const char *what, uint32_t *out, int words)
 	printf("%-24s %016llx  %08x %08x\n", what, (unsigned long long)h, host[0], host[words - 1]);
 }
 
+template <class T>
+static void
+print_products(struct dev *d, const char *type, uint32_t *out)
+{
+	const size_t shared = 48 << 10;
+	char what[64];
+
+	const auto line = [&](const char *name) {
+		snprintf(what, sizeof what, "%s %s", name, type);
+		print(d, what, out, 128);
+	};
+	LAUNCH(d, (warpgroup_products<T, 64, false, false>), 1, 128, shared, out);
+	line("wgmma_ss n64");
+	LAUNCH(d, (warpgroup_products<T, 128, false, false>), 1, 128, shared, out);
+	line("wgmma_ss n128");
+	LAUNCH(d, (warpgroup_products<T, 64, true, true>), 1, 128, shared, out);
+	line("wgmma_rs n64, turned");
+	LAUNCH(d, (warpgroup_products<T, 128, true, true>), 1, 128, shared, out);
+	line("wgmma_rs n128, turned");
+}
+
+static void
+print_hopper(struct dev *d, uint32_t *out)
+{
+	print_products<bf16>(d, "bf16", out);
+	print_products<f16>(d, "f16", out);
+	LAUNCH(d, barriers, 1, 64, 1024, out);
+	print(d, "mbarrier, bar", out, 96);
+}
+
 int
 main(void)
 {
 	struct dev dev = {}, *d = &dev;
+	cudaDeviceProp properties;
 	uint32_t host[WORDS], *in, *out;
 
 	if (cudaStreamCreateWithFlags(&dev.stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaMalloc((void **)&in, sizeof host) != cudaSuccess ||
-	    cudaMalloc((void **)&out, sizeof host) != cudaSuccess) {
+	    cudaMalloc((void **)&out, sizeof host) != cudaSuccess ||
+	    cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
 		fprintf(stderr, "primitives: no GPU, or no memory on it\n");
 		return 1;
 	}
@@ -201,6 +314,8 @@ main(void)
 	print(d, "scalars", out, 320);
 	LAUNCH(d, halves, 1, 32, 0, out);
 	print(d, "halves", out, 288);
+	if (properties.major == 9 && properties.minor == 0)
+		print_hopper(d, out);
 	cudaStreamDestroy(dev.stream);
 	cudaFree(in);
 	cudaFree(out);
