@@ -11,8 +11,8 @@
  * and a block loops over the tiles that one of its queries sees.
  *
  * Keys and values of 16 bits: FlashAttention-2 (Dao 2023, algorithm 1), online softmax with
- * queries and weights rounded to the dtype of the cache and f32 sums. Other dtypes and
- * widths: gpu_attend_plain.cu. */
+ * queries and weights rounded to the dtype of the cache and f32 sums. Widths 64 and 128 on Hopper:
+ * gpu_attend_wgmma.cu. Other dtypes and widths: gpu_attend_plain.cu. */
 #include "gpu/gpu_attend_plan.h"
 #include "gpu/gpu_quantised.h"
 
@@ -168,35 +168,19 @@ attend_width(struct dev *d, float *o, float *lse, const struct query *query, con
 	struct plan plan = plan_attend(d, c, query, KEYS<E>);
 	const unsigned grid = parts_of(c->G, plan.heads) * plan.heads * plan.blocks * plan.splits;
 	const size_t shared = RING * tile<E>::bytes + ROWS * E * 2;
-	const size_t rows = (size_t)query->N * query->H;
-	const size_t values = o != NULL ? plan.splits * rows * E : 0;
-	float *to_o = o, *to_lse = lse;
-	struct narrow copy = {};
+	const struct target to = begin_attend<T>(d, o, lse, query, E, &plan);
 
-	/* Who wants lse adds up attention mass next: the product with o does not follow
-	 * directly. */
-	if (std::is_same_v<T, bf16> && o != NULL && lse == NULL && plan.splits == 1 &&
-	    gpu_narrow_alloc(d, &copy, KV_BF16, query->N, query->H * E))
-		plan.narrow = (void *)copy.at;
-	if (plan.splits > 1) {
-		to_o = (float *)gpu_scratch(d, SCRATCH_PARTS,
-		    (values + plan.splits * rows) * sizeof(float));
-		to_lse = to_o + values;
-	}
 	with_limited(plan.limits, [&](auto limited) {
 		constexpr bool LIMITED = limited.value;
 
 		if (o != NULL)
-			LAUNCH(d, (attend_tiles<T, E, true, LIMITED>), grid, THREADS, shared, to_o,
-			    to_lse, query->q, *c, query->pos, plan);
+			LAUNCH(d, (attend_tiles<T, E, true, LIMITED>), grid, THREADS, shared, to.o,
+			    to.lse, query->q, *c, query->pos, plan);
 		else
 			LAUNCH(d, (attend_tiles<T, E, false, LIMITED>), grid, THREADS, shared, NULL,
-			    to_lse, query->q, *c, query->pos, plan);
+			    to.lse, query->q, *c, query->pos, plan);
 	});
-	if (plan.splits > 1)
-		gpu_combine_attention(d, o, lse, to_o, to_lse, plan.splits, rows, E);
-	if (plan.narrow != NULL)
-		d->narrowed = { .x = o, .N = copy.N, .in = copy.in, .dtype = copy.dtype };
+	end_attend(d, o, lse, query, E, plan, to);
 }
 
 template <class T>
@@ -247,6 +231,8 @@ gpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
 		gpu_attend_quantised(d, o, lse, query, l, &c);
 	else if (d->reference || !fits_tensor_cores(&c, l->dtype, o, query->q))
 		gpu_attend_plain(d, o, lse, query, l, &c);
+	else if (gpu_attend_wgmma(d, o, lse, query, &c, l->dtype))
+		return;
 	else if (l->dtype == KV_BF16)
 		attend_dtype<bf16>(d, o, lse, query, &c);
 	else

@@ -1,5 +1,5 @@
-/* gpu_attend_plan.h - prefill attention on tensor cores: the schedule of a call, and the output of
- * a block, for gpu_attend.cu and gpu_quantised_attend.cu */
+/* gpu_attend_plan.h - prefill attention on tensor cores: the schedule of a call, and where its
+ * output goes, for gpu_attend.cu, gpu_attend_wgmma.cu and gpu_quantised_attend.cu */
 #ifndef GPU_ATTEND_PLAN_H
 #define GPU_ATTEND_PLAN_H
 
@@ -53,11 +53,13 @@ UNROLL			for (unsigned j = 0; j < E / 8 && VALUES; j++) {
 
 #define MIN_SPLIT_ROWS 512       /* of a split of the keys */
 
+/* For blocks of so many query rows, of which an SM has `together`, and tiles of so many keys */
 static inline struct plan
-plan_attend(const struct dev *d, const struct rows *c, const struct query *query, uint32_t keys)
+plan_blocks(const struct dev *d, const struct rows *c, const struct query *query, uint32_t block,
+    uint32_t together, uint32_t keys)
 {
 	const uint32_t N = query->N, H = query->H;
-	const uint32_t slots = 2 * d->sms, blocks = parts_of((size_t)N * (H / c->G), ROWS);
+	const uint32_t slots = together * d->sms, blocks = parts_of((size_t)N * (H / c->G), block);
 	uint32_t g, longest = 1, splits;
 
 	for (g = 0; g < c->G; g++)
@@ -78,8 +80,59 @@ plan_attend(const struct dev *d, const struct rows *c, const struct query *query
 		.limits = limits_of(query, M_LOG2E), .narrow = NULL };
 }
 
+static inline struct plan
+plan_attend(const struct dev *d, const struct rows *c, const struct query *query, uint32_t keys)
+{
+	return plan_blocks(d, c, query, ROWS, 2, keys);
+}
+
+/* gpu_attend_wgmma.cu: attend() on Hopper; false: it has done nothing, since it does not take the
+ * call, or the kernels of gpu_attend.cu are faster */
+bool gpu_attend_wgmma(struct dev *, float *o, float *lse, const struct query *,
+    const struct rows *, enum kv_dtype);
+
 /* gpu_attend.cu: o and lse, each of which may be NULL, from those of the splits */
 void gpu_combine_attention(struct dev *, float *o, float *lse, const float *split_o,
     const float *split_lse, uint32_t splits, size_t rows, uint32_t E);
+
+/* Where the kernel writes: o and lse, or those of the splits */
+struct target {
+	float *o, *lse;
+};
+
+/* Before its launch: scratch for the splits, plan->narrow where the 16-bit copy may be wanted */
+template <class T>
+static inline struct target
+begin_attend(struct dev *d, float *o, float *lse, const struct query *query, uint32_t E,
+    struct plan *plan)
+{
+	const size_t rows = (size_t)query->N * query->H;
+	const size_t values = o != NULL ? plan->splits * rows * E : 0;
+	struct narrow copy;
+	float *parts;
+
+	/* Who wants lse adds up attention mass next: the product with o does not follow
+	 * directly. */
+	if (std::is_same_v<T, bf16> && o != NULL && lse == NULL && plan->splits == 1 &&
+	    gpu_narrow_alloc(d, &copy, KV_BF16, query->N, query->H * E))
+		plan->narrow = (void *)copy.at;
+	if (plan->splits == 1)
+		return { o, lse };
+	parts = (float *)gpu_scratch(d, SCRATCH_PARTS,
+	    (values + plan->splits * rows) * sizeof(float));
+	return { parts, parts + values };
+}
+
+/* Behind its launch */
+static inline void
+end_attend(struct dev *d, float *o, float *lse, const struct query *query, uint32_t E,
+    const struct plan &plan, const struct target &from)
+{
+	if (plan.splits > 1)
+		gpu_combine_attention(d, o, lse, from.o, from.lse, plan.splits,
+		    (size_t)query->N * query->H, E);
+	if (plan.narrow != NULL)
+		d->narrowed = { .x = o, .N = query->N, .in = query->H * E, .dtype = KV_BF16 };
+}
 
 #endif

@@ -9,7 +9,7 @@
 #define STAGING ((size_t)4 << 20)
 #define LEAST_MAJOR 8                  /* compute capability 8.0: mma of bf16, cp.async */
 
-static int force_reference, force_no_pdl, force_max_carveout;
+static int force_reference, force_no_pdl, force_wgmma, force_max_carveout;
 
 void
 gpu_force_reference(int on)
@@ -21,6 +21,12 @@ void
 gpu_force_no_pdl(int on)
 {
 	force_no_pdl = on;
+}
+
+void
+gpu_force_wgmma(int on)
+{
+	force_wgmma = on;
 }
 
 void
@@ -256,6 +262,8 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	d->sms = (unsigned)p.multiProcessorCount;
 	d->l2 = (size_t)p.l2CacheSize;
 	d->most_shared = p.sharedMemPerBlockOptin - DECLARED;
+	d->hopper = p.major == 9 && p.minor == 0;
+	d->any_wgmma = force_wgmma;
 	d->reference = force_reference;
 	snprintf(d->text, sizeof d->text, "%s, compute capability %d.%d, %zu MiB", p.name, p.major,
 	    p.minor, p.totalGlobalMem >> 20);

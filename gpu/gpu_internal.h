@@ -1,6 +1,6 @@
 /* gpu_internal.h - what the files of the CUDA backend share
  *
- * port.h               launches, shared memory, PTX instructions: what the emulator replaces
+ * port.h, port_hopper.h   launches, shared memory, PTX instructions: what the emulator replaces
  * gpu_device.cu        open, errors, launches, the op table
  * gpu_memory.cu        allocation, scratch, copies to and from the host, events
  * gpu_graph.cu         CUDA graphs: capture and launch of a decode step
@@ -17,6 +17,7 @@
  * gpu_keep.cu          ranks of the rows of a layer, from which topk() chooses those that stay
  * gpu_layer.cu         the fused ops project and ffn
  * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2; gpu_attend_mma.h)
+ * gpu_attend_wgmma.cu  the same for Hopper (FlashAttention-3)
  * gpu_attend_plain.cu  prefill attention in f32: any shape and type
  * gpu_decode.cu        decode attention (split-KV), also over selected rows and of several texts
  * gpu_mass.cu          attention mass, from the log-sum-exp
@@ -94,6 +95,7 @@ struct dev {
 	unsigned sms;                /* multiprocessors */
 	size_t l2;                   /* bytes of the L2 cache */
 	size_t most_shared;          /* bytes of dynamic shared memory that a block may have */
+	bool hopper, any_wgmma;      /* it runs code for sm_90a; gpu_force_wgmma() */
 	int reference;               /* only naive kernels */
 	bool pdl;                    /* programmatic dependent launch is on (port.h) */
 	/* the last kernel on the stream is cuBLAS's, or it waits for a fetch */
@@ -139,6 +141,8 @@ struct dev {
 extern "C" void gpu_force_reference(int);
 /* no programmatic dependent launch; */
 extern "C" void gpu_force_no_pdl(int);
+/* prefill attention by gpu_attend_wgmma.cu also for calls too short to gain from it; */
+extern "C" void gpu_force_wgmma(int);
 /* the largest shared-memory carveout for all PDL kernels. */
 extern "C" void gpu_force_max_carveout(int);
 

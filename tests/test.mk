@@ -26,6 +26,8 @@ takes_sample = $(O)/tests/unit/ops $(O)/tests/unit/model_generate_emulated
 sample_option = $(if $(ALL),, -s)
 order_option = $(if $(filter 1,$(ALL)), -a)
 ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(sample_option)$(order_option))
+# Parts that run kernels of Hopper there
+hopper_parts = attend | between | windows
 # The unit tests as bats files, so that one runner counts everything: one for each part of the
 # longest, which run side by side, and one for the rest.
 # The programs are built by a make of its own. The other goals of the same command come first, so
@@ -38,6 +40,11 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 			echo '# bats file_tags=slow' && \
 			printf '@test "unit: ops_emulated, %s" { ASAN_OPTIONS= %s %s; }\n' \
 			    "$$part" $(ops_part) "$$part"; \
+			case $$part in $(hopper_parts)) \
+				printf '@test "unit: ops_emulated on Hopper, %s" {\n' "$$part" && \
+				printf '\tKV_EMULATED_CAPABILITY=90 ASAN_OPTIONS= %s %s\n}\n' \
+				    $(ops_part) "$$part" ;; \
+			esac; \
 		} >$(O)/unit_$$part.bats; \
 	done
 	@echo '# bats file_tags=slow' >$@

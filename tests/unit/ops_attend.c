@@ -209,6 +209,8 @@ test_tiles(void)
 		{ 70, 2, 1, 64, 300, KV_F16, 1, PROMPT | RISING, 0, 0 },
 		{ 33, 2, 1, 128, 300, KV_F16, 1, PROMPT | RISING, 0, 0 },
 		{ 12, 8, 4, 96, 0, KV_F16, 1, 0, 0, 0 },
+		{ 140, 2, 2, 128, 1000, KV_BF16, 1, 0, 0, 0 },       /* tiles around a ring */
+		{ 200, 1, 1, 64, 1300, KV_F16, 1, PROMPT, 0, 0 },
 		{ 65, 2, 1, 128, 129, KV_F32, 1, PROMPT, 0, 0 },     /* without tensor cores */
 		{ 33, 4, 2, 256, 130, KV_BF16, 1, PACKED, 0, 0 },
 		{ 63, 3, 3, 64, 127, KV_F32, 1, PROMPT | RISING, 0, 0 },

@@ -108,6 +108,7 @@ static double largest_share[OPS];      /* of the bound: compare_each() */
 
 /* Where gpu/ is linked, and where the emulator is */
 extern void gpu_force_reference(int) __attribute__((weak));
+extern void gpu_force_wgmma(int) __attribute__((weak));
 extern const int cuda_emulated __attribute__((weak));
 
 static void
@@ -170,6 +171,8 @@ open_devices(int only_gpu, int all_orders)
 	cpu_force_isa(NULL);
 	for (threads = 1; threads <= 3 && cpu_bf16() != NULL && !emulated() && !only_gpu; threads++)
 		open_device(&cpu_ops, 0, "avx512 bf16", threads);
+	if (gpu_force_wgmma != NULL)           /* not for long calls alone */
+		gpu_force_wgmma(1);
 	if (emulated())
 		open_emulated(all_orders);
 	else if (gpu_force_reference != NULL)
