@@ -1,10 +1,11 @@
 /* port.h - everything that differs between a GPU and the emulator
  *
  * Every kernel is compiled twice: by nvcc for GPUs, and by the C++ compiler against the
- * emulator in tests/cuda, which defines CUDA_EMULATED. What differs is in this file and
- * nowhere else: launches, shared memory, 16-bit types, and PTX instructions that CUDA C has
- * no function for. Such an instruction has a function here, named after it, with its PTX and
- * with a model for the emulator that moves the same elements between the same lanes. */
+ * emulator in tests/cuda, which defines CUDA_EMULATED. What differs is in this file, for codes of
+ * quantised rows in port_codes.h, and nowhere else: launches, shared memory, 16-bit types, and PTX
+ * instructions that CUDA C has no function for. Such an instruction has a function here, named
+ * after it, with its PTX and with a model for the emulator that moves the same elements between
+ * the same lanes. */
 #ifndef GPU_PORT_H
 #define GPU_PORT_H
 

@@ -75,8 +75,9 @@ const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8];
 /* size bytes of shared memory for the variable declared at this place in the source, the same
  * for all threads of a block, poisoned at the start of each block */
 void *shared(const void *place, size_t size, size_t align);
-/* cp.async: data arrives in cp_async_wait() only. */
+/* cp.async, of n bytes and zeros behind them: data arrives in cp_async_wait() only. */
 void cp_async16(void *to, const void *from, bool valid);
+void cp_async16_part(void *to, const void *from, unsigned n);
 void cp_async_commit(void);
 void cp_async_wait(int all_but);
 /* Hopper (gpu/port_hopper.h). p must be in dynamic shared memory. bar: of so many threads; wgmma:

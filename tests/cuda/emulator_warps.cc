@@ -18,7 +18,7 @@ struct warp warps[MAX_THREADS / 32];
 struct async_copy {
 	void *to;
 	const void *from;
-	bool valid;
+	unsigned n;
 	unsigned group;
 };
 std::vector<struct async_copy> copies[MAX_THREADS];
@@ -80,13 +80,19 @@ JUMPS const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8]
 }
 
 void
-cp_async16(void *to, const void *from, bool valid)
+cp_async16_part(void *to, const void *from, unsigned n)
 {
 	const unsigned t = current->number;
 
-	if ((uintptr_t)to % 16 != 0 || (valid && (uintptr_t)from % 16 != 0))
-		die("cp_async16 of 16 bytes from %p to %p", from, to);
-	copies[t].push_back({ to, from, valid, groups[t] });
+	if ((uintptr_t)to % 16 != 0 || n > 16 || (n > 0 && (uintptr_t)from % 16 != 0))
+		die("cp_async16 of %u bytes from %p to %p", n, from, to);
+	copies[t].push_back({ to, from, n, groups[t] });
+}
+
+void
+cp_async16(void *to, const void *from, bool valid)
+{
+	cp_async16_part(to, from, valid ? 16 : 0);
 }
 
 void
@@ -104,10 +110,9 @@ cp_async_wait(int all_but)
 	for (const struct async_copy &c : copies[t]) {
 		if (c.group + (unsigned)all_but >= groups[t])
 			break;
-		if (c.valid)
-			memcpy(c.to, c.from, 16);
-		else
-			memset(c.to, 0, 16);
+		if (c.n > 0)
+			memcpy(c.to, c.from, c.n);
+		memset((char *)c.to + c.n, 0, 16 - c.n);
 		done++;
 	}
 	copies[t].erase(copies[t].begin(), copies[t].begin() + (ptrdiff_t)done);
