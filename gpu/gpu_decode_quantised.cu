@@ -1,20 +1,20 @@
 /* gpu_decode_quantised.cu - decode attention over rows of quantised types
  *
- * The splits of gpu_decode.cu, and its mapping of a warp to a tile of rows and online softmax
- * (gpu_decode_warp.h): a lane has a piece of 8 channels of a row, for up to 8 query rows that share
- * the KV head, so that codes are read once and widened once for all of them. Products are FMAs.
+ * The splits of gpu_decode.cu, and two kinds of tiles:
  *
- * Rows are not multiples of 16 bytes, so they do not go through shared memory: lanes load pieces to
- * registers, the values of a tile before its logits are computed, and the keys of the next tile
- * before the values are used. The types of keys and of values are arguments: a switch for each
- * tile, not a kernel for each pair.
+ * - gpu_quantised_mma.h: tensor cores, for widths of 64 and 128, keys and values both quantised.
+ * - for other widths, and where keys or values are elements: the mapping of a warp to a tile of
+ *   rows and the online softmax of gpu_decode_warp.h. A lane has a piece of 8 channels of a row,
+ *   for up to 8 query rows that share the KV head, so that codes are read once and widened once for
+ *   all of them. Products are FMAs. Rows do not go through shared memory: lanes load pieces to
+ *   registers, the values of a tile before its logits are computed, and the keys of the next tile
+ *   before the values are used.
  *
- * The kernel always goes by ranges of visible rows (LIMITED), so that there is no second one. */
+ * The types of keys and of values are arguments: a switch for each tile, not a kernel for each
+ * pair. The kernels always go by ranges of visible rows (LIMITED); there are no second ones. */
 #include "gpu/gpu_decode_split.h"
+#include "gpu/gpu_quantised_mma.h"
 #include "gpu/gpu_quantised_warp.h"
-
-/* Blocks of an SM, as registers allow */
-template <int L, int M> constexpr uint32_t RESIDENT = M == 4 && L <= 16 ? 3 : 2;
 
 /* As add_values() of gpu_decode_warp.h */
 template <int L, int M>
@@ -108,25 +108,23 @@ sees_all(const struct decode_call &w, const uint32_t *pos, uint32_t first, uint3
 	    w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <= w.limits.reach);
 }
 
-/* The rows [first, end) of the list of KV head g, for a group of query rows */
+/* The rows [first, end) of the list of KV head g, for a group of query rows; pos NULL: all are
+ * seen */
 template <int L, int M>
 DEVICE void
 attend_raw_rows(const struct decode_call &w, const struct row_formats &f,
     typename tile<bf16, L, M>::sums &sums, uint32_t g, uint32_t first, uint32_t end, uint32_t part,
-    uint32_t group)
+    uint32_t group, const uint32_t *pos)
 {
 	using W = tile<bf16, L, M>;
 	const uint32_t R = w.H / w.c.G, lane = threadIdx.x % 32;
-	const uint32_t *pos = w.c.pos + w.c.start[g];
 	const struct tensor_piece k = piece_of<W>(w.c.k, f.k, w.c, g, lane % L);
 	const struct tensor_piece v = piece_of<W>(w.c.v, f.v, w.c, g, lane % L);
 	struct cursor cursor = { g, first, end, 0, 0, 0, NULL, NULL, 0 };
 	struct softmax_state<bf16, L, M> r;
 	uint32_t here = NO_ROW;
 
-	if (sees_all<M>(w, pos, first, end, group))
-		pos = NULL;
-	else
+	if (pos != NULL)
 		here = w.qpos[min(group * M + W::query_of(lane), w.N * R - 1) / R];
 	load_raw_queries(r, w, k, g, group);
 	for_raw_tiles(r, cursor, w, k, v, pos, here);
@@ -165,76 +163,139 @@ for_rows_of_split(const struct decode_call &w, uint32_t block, F &&work)
 	}
 }
 
-template <int L, int M>
-static __global__ void __launch_bounds__(THREADS, (RESIDENT<L, M>))
-attend_quantised_split(const __grid_constant__ struct decode_call w, const struct row_formats f)
+/* ---- the kernels ---- */
+
+/* The two kinds of tiles: query rows of a group, blocks of an SM, dynamic shared memory, and the
+ * work */
+template <int L, int QUERIES>
+struct raw_rows {
+	using sums = typename tile<bf16, L, QUERIES>::sums;
+	static constexpr uint32_t M = QUERIES, BLOCKS = M == 4 && L <= 16 ? 3 : 2;
+
+	static size_t shared(const struct row_formats &, bool) { return sizeof(sums); }
+	template <class... A>
+	DEVICE void
+	attend(const struct decode_call &w, const struct row_formats &f, unsigned char *shared,
+	    A... args)
+	{
+		attend_raw_rows<L, QUERIES>(w, f, *(sums *)shared, args...);
+	}
+};
+
+template <int E, int QUERIES>
+struct code_rows_of_width {
+	using W = code_tile<E, QUERIES>;
+	static constexpr uint32_t M = QUERIES, BLOCKS = W::BLOCKS;
+
+	static size_t
+	shared(const struct row_formats &f, bool values)
+	{
+		return W::shared(f, values);
+	}
+	template <class... A>
+	DEVICE void
+	attend(const struct decode_call &w, const struct row_formats &f, unsigned char *shared,
+	    A... args)
+	{
+		attend_code_rows<W>(w, f, shared, args...);
+	}
+};
+
+template <class K>
+DEVICE void
+attend_block_of(const struct decode_call &w, const struct row_formats &f)
 {
-	using sums = typename tile<bf16, L, M>::sums;
-	DYN_SHARED(sums, shared);
+	DYN_SHARED(unsigned char, shared);
 
 	for_rows_of_split(w, blockIdx.x, [&](uint32_t g, uint32_t first, uint32_t end,
 	    uint32_t part, uint32_t group) {
-		attend_raw_rows<L, M>(w, f, *shared, g, first, end, part, group);
+		const uint32_t *const pos = w.c.pos + w.c.start[g];
+
+		K::attend(w, f, shared, g, first, end, part, group,
+		    sees_all<K::M>(w, pos, first, end, group) ? NULL : pos);
 	});
 }
 
-/* ---- several calls in one launch, as in gpu_decode.cu ---- */
+template <class K>
+static __global__ void __launch_bounds__(THREADS, K::BLOCKS)
+attend_quantised_split(const __grid_constant__ struct decode_call w, const struct row_formats f)
+{
+	attend_block_of<K>(w, f);
+}
 
-template <int L, int M>
-static __global__ void __launch_bounds__(THREADS, (RESIDENT<L, M>))
+/* Several calls in one launch, as in gpu_decode.cu */
+template <class K>
+static __global__ void __launch_bounds__(THREADS, K::BLOCKS)
 attend_quantised_each(const struct decode_call *calls, const struct row_formats f)
 {
-	using sums = typename tile<bf16, L, M>::sums;
-	DYN_SHARED(sums, shared);
 	SHARED(struct decode_call, w);
 
 	load_call(w, calls[blockIdx.y]);
-	for_rows_of_split(w, blockIdx.x, [&](uint32_t g, uint32_t first, uint32_t end,
-	    uint32_t part, uint32_t group) {
-		attend_raw_rows<L, M>(w, f, *shared, g, first, end, part, group);
-	});
+	attend_block_of<K>(w, f);
 }
 
 /* ---- launches ---- */
 
-/* work(L, M), as types with a constant value: lanes of a row of width E, and query rows of a
- * group */
-template <class F>
-static void
-with_lanes(uint32_t E, uint32_t M, F &&work)
+/* Do tensor cores take rows of these types? */
+static bool
+takes_codes(const struct dev *d, const struct decode_call *w, const struct row_formats &f,
+    bool values)
 {
-	const auto with_rows = [&](auto L) {
-		if (M == 4)
-			work(L, std::integral_constant<int, 4>{});
-		else
-			work(L, std::integral_constant<int, 8>{});
-	};
-
-	if (E <= 64)
-		with_rows(std::integral_constant<int, 8>{});
-	else if (E <= 128)
-		with_rows(std::integral_constant<int, 16>{});
-	else
-		with_rows(std::integral_constant<int, 32>{});
+	return !d->reference && (w->c.E == 64 || w->c.E == 128) && f.k.type >= KV_ROW_Q8_0 &&
+	    (uintptr_t)w->c.k % 4 == 0 && (!values || (f.v.type >= KV_ROW_Q8_0 &&
+	    (uintptr_t)w->c.v % 4 == 0));
 }
 
-/* Does the kernel take the call? */
+/* Does a kernel take the call? */
 static bool
 takes(const struct dev *d, const struct decode_call *w, const struct row_formats &f,
     const float *o, const float *q)
 {
-	return !d->reference && w->c.E <= 256 && in_pieces(w->c.k, f.k, w->c.E) &&
-	    (o == NULL || in_pieces(w->c.v, f.v, w->c.E)) && (uintptr_t)q % 16 == 0;
+	return takes_codes(d, w, f, o != NULL) ||
+	    (!d->reference && w->c.E <= 256 && in_pieces(w->c.k, f.k, w->c.E) &&
+	    (o == NULL || in_pieces(w->c.v, f.v, w->c.E)) && (uintptr_t)q % 16 == 0);
+}
+
+/* work(K{}) with the tiles for groups of M query rows */
+template <int M, class F>
+static void
+with_tiles_for(const struct dev *d, const struct decode_call *w, const struct row_formats &f,
+    F &&work)
+{
+	if (takes_codes(d, w, f, w->c.v != NULL)) {
+		if (w->c.E == 64)
+			work(code_rows_of_width<64, M>{});
+		else
+			work(code_rows_of_width<128, M>{});
+	} else if (w->c.E <= 64)
+		work(raw_rows<8, M>{});
+	else if (w->c.E <= 128)
+		work(raw_rows<16, M>{});
+	else
+		work(raw_rows<32, M>{});
+}
+
+template <class F>
+static void
+with_tiles(const struct dev *d, const struct decode_call *w, const struct row_formats &f,
+    F &&work)
+{
+	if (group_rows(w) == 4)
+		with_tiles_for<4>(d, w, f, work);
+	else
+		with_tiles_for<8>(d, w, f, work);
 }
 
 static void
-complete(const struct dev *d, struct decode_call *w, float *o, float *lse,
-    const struct query *query)
+complete(const struct dev *d, struct decode_call *w, const struct row_formats &f, float *o,
+    float *lse, const struct query *query)
 {
 	w->N = query->N;
 	w->H = query->H;
-	with_lanes(w->c.E, group_rows(w), [&](auto L, auto M) {
-		complete_call(d, w, o, lse, query, RESIDENT<L.value, M.value>);
+	if (o == NULL)
+		w->c.v = NULL;
+	with_tiles(d, w, f, [&](auto K) {
+		complete_call(d, w, o, lse, query, decltype(K)::BLOCKS);
 	});
 }
 
@@ -246,9 +307,11 @@ launch_alone(struct dev *d, struct decode_call *w, const struct row_formats &f)
 	if (parts == NULL)
 		return;
 	place_parts(w, w->splits, parts);
-	with_lanes(w->c.E, group_rows(w), [&](auto L, auto M) {
-		LAUNCH_PDL(d, (attend_quantised_split<L.value, M.value>), w->splits * w->groups,
-		    THREADS, sizeof(typename tile<bf16, L.value, M.value>::sums), *w, f);
+	with_tiles(d, w, f, [&](auto k) {
+		using K = decltype(k);
+
+		LAUNCH_PDL(d, attend_quantised_split<K>, w->splits * w->groups, THREADS,
+		    K::shared(f, w->c.v != NULL), *w, f);
 	});
 	LAUNCH_PDL(d, combine_splits<true>, w->N * w->H, THREADS, combine_shared(w), *w);
 }
@@ -265,7 +328,7 @@ gpu_decode_quantised(struct dev *d, float *o, float *lse, struct decode_call *w,
 	    (q.q = gpu_queries_for(d, query, rows_k_type(l), E)) == NULL)
 		return;
 	if (takes(d, w, f, o, q.q)) {
-		complete(d, w, o, lse, &q);
+		complete(d, w, f, o, lse, &q);
 		launch_alone(d, w, f);
 	} else
 		gpu_attend_naive(d, o, lse, &q, &w->c, &w->list, &f);
@@ -284,7 +347,7 @@ plan_one(struct dev *d, struct decode_call *w, struct row_formats *f, const stru
 	if (!has_quantised(a->rows) || !gpu_rows_of_call(d, w, &query, a) ||
 	    !gpu_formats_of(d, f, a->rows, "attend") || !takes(d, w, *f, a->o, query.q))
 		return 0;
-	complete(d, w, a->o, a->chosen == NULL ? a->lse : NULL, &query);
+	complete(d, w, *f, a->o, a->chosen == NULL ? a->lse : NULL, &query);
 	return 1;
 }
 
@@ -293,6 +356,15 @@ same_rows(const struct layer_rows *a, const struct layer_rows *b)
 {
 	return a->width == b->width && rows_k_type(a) == rows_k_type(b) &&
 	    rows_v_type(a) == rows_v_type(b);
+}
+
+/* Do calls with the same rows have the same kernel? */
+static bool
+same_tiles(const struct dev *d, const struct decode_call *a, const struct decode_call *b,
+    const struct row_formats &f)
+{
+	return group_rows(a) == group_rows(b) && (a->c.v == NULL) == (b->c.v == NULL) &&
+	    takes_codes(d, a, f, a->c.v != NULL) == takes_codes(d, b, f, b->c.v != NULL);
 }
 
 /* Transforms the rows of n calls, at x[i], to where they are or, to not NULL, one after the other;
@@ -357,9 +429,11 @@ launch_together(struct dev *d, struct decode_call *w, const struct attention *a,
 	const struct decode_call *calls = (const struct decode_call *)gpu_list(d, w, n * sizeof *w);
 	if (calls == NULL)
 		return;
-	with_lanes(w->c.E, group_rows(w), [&](auto L, auto M) {
-		LAUNCH(d, (attend_quantised_each<L.value, M.value>), dim3(blocks, n), THREADS,
-		    sizeof(typename tile<bf16, L.value, M.value>::sums), calls, f);
+	with_tiles(d, w, f, [&](auto k) {
+		using K = decltype(k);
+
+		LAUNCH(d, attend_quantised_each<K>, dim3(blocks, n), THREADS,
+		    K::shared(f, w->c.v != NULL), calls, f);
 	});
 	LAUNCH(d, combine_splits_each<true>, dim3(combined, n), THREADS, shared, calls);
 }
@@ -374,7 +448,7 @@ gpu_decode_quantised_each(struct dev *d, const struct attention *a, uint32_t n)
 
 	for (some = 0; some < n && some < TOGETHER; some++) {
 		if (!plan_one(d, &w[some], &of_next, &a[some]) ||
-		    !same_rows(a->rows, a[some].rows) || group_rows(w) != group_rows(&w[some]))
+		    !same_rows(a->rows, a[some].rows) || !same_tiles(d, w, &w[some], of_next))
 			break;
 		f = of_next;
 		o[some] = a[some].o;
