@@ -58,21 +58,22 @@ test_grid(void)
 static void
 test_decoding(void)
 {
-	static const uint32_t E[] = { 64, 128 }, R[] = { 1, 3, 4, 6 };
+	static const uint32_t E[] = { 64, 128, 64, 128, 96, 256 }, R[] = { 1, 3, 4, 5, 8 };
 	struct shape s;
 	size_t i, j, n = 0;
 
 	for (i = 0; i < 12; i++)
 		for (j = 0; j < 13; j++, n++) {
-			s = (struct shape){ 1, R[n % 4], 1, E[n % 2], 60 + draw(10), KV_BF16, 1.5f,
+			s = (struct shape){ 1, R[n % 5], 1, E[n % 6], 60 + draw(10), KV_BF16, 1.5f,
 				LATE, 0, 0 };
 			cache_types = (struct cache_types){ .k = cache_type_for(s.E, i, 0),
 				.v = cache_type_for(s.E, j, 1) };
 			if (in_sample())
 				test_attend(&s);
 		}
-	for (i = 0; i < 12; i++) {                     /* split-KV, ragged heads, one empty */
-		s = (struct shape){ 1, 9, 3, E[i % 2], 2000, KV_BF16, 1, LATE, 0, 0 };
+	for (i = 0; i < 24; i++) {                     /* split-KV, ragged heads, one empty */
+		s = (struct shape){ 1, i < 12 ? 9 : 21, 3, E[i % 2], 2000 + draw(99), KV_BF16, 1,
+			LATE, 0, 0 };
 		cache_types = (struct cache_types){ .k = cache_type_for(s.E, i, 0),
 			.v = cache_type_for(s.E, i, 0) };
 		if (in_sample())
@@ -82,13 +83,13 @@ test_decoding(void)
 }
 
 /* Values whose scale is nothing beside the weight of their row, in every block: the first row gets
- * nearly all attention, and its value is 0. */
+ * nearly all attention, and its value is 0. The scales of the others grow by the rows. */
 static void
-test_sink(enum kv_row_type type)
+test_sink(enum kv_row_type type, uint32_t H)
 {
-	const struct shape s = { 1, 4, 1, 64, 150, KV_BF16, 1, LATE | FIRST, 0, 0 };
-	double want[4 * 64], lse[4];
-	float q[4 * 64] = { 0 };
+	const struct shape s = { 1, H, 1, 64, 150, KV_BF16, 1, LATE | FIRST, 0, 0 };
+	double want[8 * 64], lse[8];
+	float q[8 * 64] = { 0 };
 	struct query query;
 	struct ref_rows ref;
 	struct cache c;
@@ -99,11 +100,11 @@ test_sink(enum kv_row_type type)
 	cache_make(&c, &s);
 	for (i = 0; i < s.S * s.E; i++) {
 		c.k[i] = i == 0 ? 4 : 0;
-		c.v[i] = i < s.E ? 0 : 64;
+		c.v[i] = i < s.E ? 0 : ldexpf(64, (int)(i / s.E / 8 % 12) - 6);
 	}
 	cache_store(&c, &s);
 	for (i = 0; i < s.H; i++)
-		q[i * s.E] = 26 + (float)i;            /* weights of 2^-19 to 2^-24 */
+		q[i * s.E] = 26 + (float)(i % 4);      /* weights of 2^-19 to 2^-24 */
 	ref = cache_reference(&c, &s);
 	query = cache_query(&s, q, c.qpos);
 	ref_attend(want, lse, &query, &ref);
@@ -117,8 +118,8 @@ test_sink(enum kv_row_type type)
 
 		query = cache_query(&s, dq, dp);
 		d->ops->attend(d->dev, out, NULL, &query, &rows);
-		o = from_device(d, out, COUNT(q));
-		for (i = 0; i < COUNT(q); i++)
+		o = from_device(d, out, H * s.E);
+		for (i = 0; i < H * s.E; i++)
 			verdict(fabs(o[i] - want[i]) <= 1e-4 * fabs(want[i]), "sink, %s, %s: "
 			    "%.9g, want %.9g", kv_row_type_name(type), d->name, o[i], want[i]);
 		free(o);
@@ -263,14 +264,14 @@ static void
 test_choices(void)
 {
 	static const uint32_t E[] = { 64, 128, 80, 96, 7 }, entry[] = { 1, 16, 1, 5 };
-	static const uint32_t R[] = { 4, 3, 1, 9 };
+	static const uint32_t R[] = { 4, 3, 1, 9, 5, 8 };
 	struct shape s;
 	size_t i;
 
 	for (i = 0; i < 60; i++) {
 		s = (struct shape){ 1, 0, 3, E[i % 5], 1 + draw(i % 7 == 0 ? 1500 : 300), KV_BF16,
 			1, 0, 0, i % 6 == 5 ? 1.5f : 0 };
-		s.H = R[i % 4] * s.G;
+		s.H = R[i % 6] * s.G;
 		cache_types = (struct cache_types){ .k = cache_type_for(s.E, i, 0),
 			.v = cache_type_for(s.E, i / 3, 1) };
 		if (in_sample())
@@ -432,10 +433,12 @@ test_quantised(void)
 	test_all_indexes();
 	test_stored();
 	for (i = 0; i < COUNT(blocks); i++) {
-		test_sink(blocks[i]);
-		test_sink(blocks[i] | KV_ROW_HADAMARD);
+		test_sink(blocks[i], 4);
+		test_sink(blocks[i], 8);
+		test_sink(blocks[i] | KV_ROW_HADAMARD, 4);
 	}
-	test_sink(KV_ROW_INT8);
+	test_sink(KV_ROW_INT8, 4);
+	test_sink(KV_ROW_FP8, 8);
 	cache_types = (struct cache_types){ KV_ROW_INT8, KV_ROW_FP8, 0 };
 	test_each();
 	cache_types = (struct cache_types){ KV_ROW_FP8 | KV_ROW_HADAMARD,
