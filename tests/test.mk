@@ -26,8 +26,10 @@ takes_sample = $(O)/tests/unit/ops $(O)/tests/unit/model_generate_emulated
 sample_option = $(if $(ALL),, -s)
 order_option = $(if $(filter 1,$(ALL)), -a)
 ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(sample_option)$(order_option))
-# Parts that run kernels of Hopper there
+# Parts that run kernels of Hopper, too; all cases of those with ALL=1 alone
 hopper_parts = attend | between | windows
+hopper_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if \
+	$(filter 1,$(ALL)),, -s)$(order_option))
 # The unit tests as bats files, so that one runner counts everything: one for each part of the
 # longest, which run side by side, and one for the rest.
 # The programs are built by a make of its own. The other goals of the same command come first, so
@@ -43,7 +45,7 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 			case $$part in $(hopper_parts)) \
 				printf '@test "unit: ops_emulated on Hopper, %s" {\n' "$$part" && \
 				printf '\tKV_EMULATED_CAPABILITY=90 ASAN_OPTIONS= %s %s\n}\n' \
-				    $(ops_part) "$$part" ;; \
+				    $(hopper_part) "$$part" ;; \
 			esac; \
 		} >$(O)/unit_$$part.bats; \
 	done
