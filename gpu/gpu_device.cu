@@ -9,7 +9,7 @@
 #define STAGING ((size_t)4 << 20)
 #define LEAST_MAJOR 8                  /* compute capability 8.0: mma of bf16, cp.async */
 
-static int force_reference, force_no_pdl, force_wgmma, force_max_carveout;
+static int force_reference, force_no_pdl, force_wgmma;
 
 void
 gpu_force_reference(int on)
@@ -27,12 +27,6 @@ void
 gpu_force_wgmma(int on)
 {
 	force_wgmma = on;
-}
-
-void
-gpu_force_max_carveout(int on)
-{
-	force_max_carveout = on;
 }
 
 void
@@ -269,7 +263,6 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	    p.minor, p.totalGlobalMem >> 20);
 	gpu_check(d, "cudaSetDevice", cudaSetDevice(index));
 	d->pdl = !force_no_pdl && pdl_supported();
-	d->max_carveout = force_max_carveout;
 	gpu_check(d, "cudaStreamCreate",
 	    cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
 	gpu_check(d, "cudaStreamCreate",

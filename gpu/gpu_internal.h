@@ -100,7 +100,6 @@ struct dev {
 	bool pdl;                    /* programmatic dependent launch is on (port.h) */
 	/* the last kernel on the stream is cuBLAS's, or it waits for a fetch */
 	bool no_early_start;
-	bool max_carveout;           /* PDL kernels ask for the largest carveout (port.h) */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
@@ -141,10 +140,8 @@ struct dev {
 extern "C" void gpu_force_reference(int);
 /* no programmatic dependent launch; */
 extern "C" void gpu_force_no_pdl(int);
-/* prefill attention by gpu_attend_wgmma.cu also for calls too short to gain from it; */
+/* prefill attention by gpu_attend_wgmma.cu also for calls too short to gain from it. */
 extern "C" void gpu_force_wgmma(int);
-/* the largest shared-memory carveout for all PDL kernels. */
-extern "C" void gpu_force_max_carveout(int);
 
 /* Remembers the first failure. */
 void gpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -6,10 +6,8 @@
 #include "ops/compose.h"
 #include "tests/gpu/bench_gpu.h"
 
-/* Switches of the backend for devices opened from now on: no programmatic dependent launch;
- * or the same (maximal) shared-memory carveout for all kernels launched that way. */
+/* Switch of the backend for devices opened from now on: no programmatic dependent launch */
 extern void gpu_force_no_pdl(int);
-extern void gpu_force_max_carveout(int);
 
 struct multiplied {
 	float *x, *y;
@@ -241,27 +239,26 @@ report_stack(struct stack *t, const char *how)
 	    4.0 * s.N * (s.S + s.N / 2.0) * attention, how);
 }
 
-/* The same on a device opened with that switch, and the ratio to s seconds of a layer */
+/* The same without programmatic dependent launch, and the ratio to s seconds of a layer */
 static void
-report_stack_with(struct stack *t, void (*force)(int), const char *how, double s)
+report_stack_in_turn(struct stack *t, double s)
 {
 	struct dev *before = dev;
-	char err[256], what[32];
+	char err[256];
 
-	force(1);
+	gpu_force_no_pdl(1);
 	dev = o->open(0, 0, err, sizeof err);
-	force(0);
+	gpu_force_no_pdl(0);
 	if (dev != NULL) {
-		snprintf(what, sizeof what, ", %s", how);
-		printf("{\"what\": \"layer N 1, %s / early\", \"ratio\": %.3f}\n", how,
-		    report_stack(t, what) / s);
+		printf("{\"what\": \"layer N 1, in turn / early\", \"ratio\": %.3f}\n",
+		    report_stack(t, ", in turn") / s);
 		o->close(dev);
 	}
 	dev = before;
 }
 
-/* Decoding with a context of 8192 rows; also without programmatic dependent launch, and with
- * one carveout for all. Then a chunk of a prompt. */
+/* Decoding with a context of 8192 rows; also without programmatic dependent launch. Then a chunk
+ * of a prompt. */
 void
 bench_layer(void)
 {
@@ -273,8 +270,7 @@ bench_layer(void)
 	make_stack(&t, tiny ? tiny_one : one);
 	sync_or_die("layer");
 	s = report_stack(&t, "");
-	report_stack_with(&t, gpu_force_no_pdl, "in turn", s);
-	report_stack_with(&t, gpu_force_max_carveout, "one split", s);
+	report_stack_in_turn(&t, s);
 	free_stack(&t);
 	t.s.S = 0;
 	t.s.N = tiny ? 20 : 4096;
