@@ -98,14 +98,49 @@ void pdl_wait(void);
 void pdl_end(void);
 /* The kernel of that name is launched next, with the attribute that lets it start early. */
 void starts_early(struct emulated_stream *, const char *name);
+/* A kernel that tests/ptx has translated from nvcc's PTX: it gets its n parameters packed, each at
+ * its offset; offset[n] is their size. */
+struct translated {
+	void (*run)(const unsigned char *param);
+	unsigned n;
+	const unsigned *offset;
+};
+/* Only programs that are linked with such kernels have it. NULL: the C++ kernel runs. */
+const struct translated *find_translated(const void *kernel) __attribute__((weak));
+
+inline const struct translated *
+translation(const void *kernel)
+{
+	return find_translated == NULL ? NULL : find_translated(kernel);
+}
+
+template <class... P>
+inline void
+call(const struct translated *t, void (*kernel)(P...), const P &...args)
+{
+	if (t == NULL) {
+		kernel(args...);
+		return;
+	}
+	alignas(16) unsigned char packed[(16 + ... + (sizeof(P) + 16))];
+	unsigned i = 0;
+
+	if (t->n != sizeof...(P) || t->offset[t->n] > sizeof packed)
+		die("%u parameters in PTX, %zu arguments", t->n, sizeof...(P));
+	(memcpy(packed + t->offset[i++], &args, sizeof args), ...);
+	t->run(packed);
+}
+
 template <auto KERNEL> struct pdl_kernel;
 template <class... P, void (*KERNEL)(P...)>
 struct pdl_kernel<KERNEL> {
 	static void
 	run(P... args)
 	{
+		static const struct translated *const t = translation((const void *)KERNEL);
+
 		pdl_begin();
-		KERNEL(args...);
+		call<P...>(t, KERNEL, args...);
 		pdl_end();
 	}
 };
@@ -128,8 +163,10 @@ void
 launch(struct emulated_stream *s, bool late, const char *name, dim3 grid, dim3 block,
     size_t dynamic, void (*kernel)(P...), std::type_identity_t<P>... args)
 {
+	const struct translated *const t = translation((const void *)kernel);
+
 	launch(s, late, name, (const void *)kernel, grid, block, dynamic,
-	    std::function<void(void)>([kernel, args...] { kernel(args...); }));
+	    std::function<void(void)>([t, kernel, args...] { call<P...>(t, kernel, args...); }));
 }
 
 /* Inlined: a return behind a switch to other threads is mispredicted. */

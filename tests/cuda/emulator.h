@@ -87,6 +87,9 @@ extern struct fiber *current;
 #define FINISH_SWITCH() ((void)0)
 #endif
 
+/* Of dynamic shared memory, of the kernel that runs */
+extern size_t dynamic_bytes;
+
 /* Resumes the next thread in the current one's place, whose state has been saved. */
 void leave(void);
 
@@ -108,7 +111,16 @@ void run_grid(const char *name, dim3 grid, dim3 block, size_t dynamic, size_t gr
 void start_warps(unsigned threads);
 void start_hopper(unsigned threads);
 
+/* ---- programmatic dependent launch ---- */
+
+/* Is device memory protected, since not all threads of the block have called pdl_wait()? */
+extern bool pdl_covered;
+
 /* ---- memory ---- */
+
+/* Device memory is within RANGE bytes from here; NULL before the first allocation. */
+constexpr size_t RANGE = (size_t)64 << 30;
+extern char *range;
 
 /* Device memory is accessible between the two. */
 void uncover(void);
@@ -126,6 +138,8 @@ size_t shared_granted(const void *kernel);
 
 /* Is [p, p + bytes) within one device allocation? Dies when only a part of it is. */
 bool on_device(const void *p, size_t bytes);
+/* The device allocation that p is in, or whose margin behind it; false: none */
+bool allocation_of(const void *p, const char **from, const char **to);
 bool is_pinned(const void *p, size_t bytes);
 
 /* What cudaFree() does when nothing uses the memory any more */

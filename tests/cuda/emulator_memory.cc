@@ -27,9 +27,12 @@ struct emulated_pool {
 };
 
 namespace emulator {
+
+char *range;
+
 namespace {
 
-constexpr size_t RANGE = (size_t)64 << 30, ALIGN = 256, MARGIN = 256, HUGE_PAGE = 2 << 20;
+constexpr size_t ALIGN = 256, MARGIN = 256, HUGE_PAGE = 2 << 20;
 constexpr unsigned char MARK = 0xa5;
 
 struct piece {
@@ -38,7 +41,7 @@ struct piece {
 };
 std::map<char *, struct piece> pieces;
 std::map<char *, size_t> gaps;         /* free space: no two adjacent, none at range_end */
-char *range, *range_end;
+char *range_end;
 size_t in_use;                         /* bytes that nobody else can have: with pools' */
 std::set<struct emulated_pool *> pools;
 int opened, key = -1;                  /* protection key of the range; -1: not supported */
@@ -236,6 +239,22 @@ on_device(const void *p, size_t bytes)
 		die("copy of %zu bytes at %zu of %zu", bytes, (size_t)(c - after->first),
 		    after->second.bytes);
 	return true;
+}
+
+bool
+allocation_of(const void *p, const char **from, const char **to)
+{
+	const char *c = (const char *)p;
+
+	if (range == NULL || c < range || c >= range_end)
+		return false;
+	auto after = pieces.upper_bound((char *)p);
+	if (after == pieces.begin())
+		return false;
+	--after;
+	*from = after->first;
+	*to = after->first + after->second.bytes;
+	return c < after->first + after->second.whole;
 }
 
 bool

@@ -14,7 +14,7 @@ unsigned long cuda_early_starts;
 
 namespace emulator {
 
-static bool covered;                   /* for the block that runs */
+bool pdl_covered;                      /* for the block that runs */
 static bool called[MAX_THREADS];
 
 void
@@ -29,9 +29,9 @@ starts_early(cudaStream_t s, const char *name)
 void
 pdl_begin(void)
 {
-	if (!covered)
+	if (!pdl_covered)
 		cover();
-	covered = true;
+	pdl_covered = true;
 	called[current->number] = false;
 }
 
@@ -40,9 +40,9 @@ pdl_wait(void)
 {
 	called[current->number] = true;
 	sync_block();
-	if (covered)
+	if (pdl_covered)
 		uncover();
-	covered = false;
+	pdl_covered = false;
 }
 
 void

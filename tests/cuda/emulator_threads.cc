@@ -26,6 +26,7 @@ uint3 thread, block;
 dim3 block_dim, grid_dim;
 unsigned lane;
 unsigned char *dynamic_shared;
+size_t dynamic_bytes;
 struct fiber *current;
 
 namespace {
@@ -400,6 +401,7 @@ run_grid(const char *name, dim3 grid, dim3 blocks, size_t dynamic, size_t grante
 
 		block = { (unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
 			(unsigned)(b / ((size_t)grid.x * grid.y)) };
+		dynamic_bytes = dynamic;
 		dynamic_shared = dynamic > 0 ? (unsigned char *)poisoned(dynamic, 1024) : NULL;
 		run_block(dynamic, granted);
 		free(dynamic_shared);
