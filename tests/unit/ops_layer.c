@@ -243,14 +243,16 @@ static void
 project_kernels(struct device *d, const struct layer *l, uint32_t N, const enum kv_dtype *type,
     uint32_t n, unsigned long want)
 {
+	float *y = d->ops->alloc(d->dev, (size_t)n * N * D * 4);
 	const unsigned long from = cuda_launches;
 	struct product p[MOST];
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		p[i] = (struct product){ l->q, &l->w[type[i]], NULL };
+		p[i] = (struct product){ y + (size_t)i * N * D, &l->w[type[i]], NULL };
 	run_project(d->ops, d->dev, p, n, l->x, &l->norm, l->xn, N);
 	kernels(d, "project", from, want);
+	d->ops->free(d->dev, y);
 }
 
 static void

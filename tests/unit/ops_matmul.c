@@ -92,11 +92,12 @@ test_matmul(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_
 
 enum { ROWS = 12, WIDTH = 32 };        /* of x, of y and of everything else */
 
-/* What changes x; other: another buffer of the same size. */
+/* What changes x, behind which there is a row more; other: another buffer of the same size. */
 struct change {
 	const struct ops *ops;
 	struct dev *dev;
-	float *x, *other, *xn;
+	int rounds;                    /* products are of numbers that were converted before */
+	float *x, *other, *xn;         /* xn: twice that size */
 	const struct mat *w;
 	const void *pos, *freq;
 };
@@ -154,7 +155,7 @@ by_matmul(const struct change *c)
 static void
 by_later_matmul(const struct change *c)
 {
-	c->ops->matmul(c->dev, c->x + WIDTH, c->x, c->w, NULL, ROWS, 1);
+	c->ops->matmul(c->dev, c->x + WIDTH, c->rounds ? c->x : c->other, c->w, NULL, ROWS, 1);
 }
 
 static void
@@ -188,13 +189,14 @@ by_ffn(const struct change *c)
 {
 	const struct ffn w = { { c->other, 1 }, *c->w, *c->w, *c->w, 0 };
 
-	run_ffn(c->ops, c->dev, c->x, &w, c->xn, c->xn, c->other, ROWS);
+	run_ffn(c->ops, c->dev, c->x, &w, c->xn, c->xn + ROWS * WIDTH, c->other, ROWS);
 }
 
 static void
 by_rope_append(const struct change *c)
 {
-	struct layer_rows to = { .k = c->xn, .v = c->xn, .pos = (uint32_t *)c->other,
+	struct layer_rows to = { .k = c->xn, .v = c->xn + ROWS * WIDTH / 2,
+		.pos = (uint32_t *)(c->x + ROWS * WIDTH),
 		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 },
 		.capacity = (uint32_t[]){ ROWS }, .heads = 1, .width = WIDTH, .dtype = KV_BF16 };
 
@@ -214,8 +216,8 @@ test_change(struct device *d, const char *what, void (*change)(const struct chan
 	struct mat m = { to_device_as(d, w, KV_BF16, WIDTH * WIDTH), KV_BF16, WIDTH, WIDTH };
 	float *y = o->alloc(d->dev, bytes);
 	void *dp = to_device(d, pos, sizeof pos), *df = to_device(d, freq, sizeof freq);
-	struct change c = { o, d->dev, to_device(d, x, bytes + WIDTH * 4),
-		to_device(d, w, bytes), o->alloc(d->dev, bytes), &m, dp, df };
+	struct change c = { o, d->dev, d->rounds, to_device(d, x, bytes + WIDTH * 4),
+		to_device(d, w, bytes), o->alloc(d->dev, 2 * bytes), &m, dp, df };
 
 	o->matmul(d->dev, y, c.x, &m, NULL, ROWS, 0);
 	first = from_device(d, y, n);

@@ -218,9 +218,10 @@ test_again(struct device *d)
 static void
 try_fetch(const struct device *d, struct dev *dev, char *at, void *here)
 {
-	struct layer_rows to = { .k = at, .v = at, .pos = (uint32_t *)at,
+	struct layer_rows to = { .k = at, .v = at + 1024, .pos = (uint32_t *)(at + 2048),
 		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 5 }, .heads = 1, .width = 8,
 		.dtype = KV_F16 };
+	struct layer_rows from = to;
 	uint32_t *lists = (uint32_t *)(at + 4096);
 	struct offload_slots f = { .k = here, .v = here, .start = (uint64_t[]){ 0 },
 		.host_count = (uint32_t[]){ 5 }, .slots = 2, .to = &to, .row = lists,
@@ -230,8 +231,9 @@ try_fetch(const struct device *d, struct dev *dev, char *at, void *here)
 	struct chosen chosen = { lists + 384, 2, (uint32_t[]){ 2 }, 1 },
 	    list = { lists + 448, 2, (uint32_t[]){ 0 }, 1 };
 
+	from.pos = (uint32_t *)(at + 3072);
 	d->ops->put(dev, chosen.at, (uint32_t[]){ 1, 3 }, 8);
-	d->ops->fetch_wait(dev, d->ops->fetch_chosen(dev, &list, &chosen, &to, NULL, &f, 1));
+	d->ops->fetch_wait(dev, d->ops->fetch_chosen(dev, &list, &chosen, &from, NULL, &f, 1));
 }
 
 /* A bit of everything that can fail. Returns sync()'s answer. */
@@ -240,8 +242,9 @@ try_everything(const struct device *d, struct dev *dev)
 {
 	static unsigned char bytes[(size_t)9 << 20];
 	void *at = d->ops->alloc(dev, sizeof bytes), *to = d->ops->alloc(dev, sizeof bytes);
-	struct layer_rows rows = { .k = at, .v = at, .pos = to, .start = (uint64_t[]){ 0 },
-		.len = (uint32_t[]){ 5 }, .heads = 1, .width = 8, .dtype = KV_F16 };
+	struct layer_rows rows = { .k = at, .v = (char *)at + 4096, .pos = to,
+		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 5 }, .heads = 1, .width = 8,
+		.dtype = KV_F16 };
 	void *here = d->ops->host_alloc(dev, 100);
 	const void *weights;
 
