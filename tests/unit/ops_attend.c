@@ -216,6 +216,10 @@ test_tiles(void)
 		{ 63, 3, 3, 64, 127, KV_F32, 1, PROMPT | RISING, 0, 0 },
 		{ 21, 3, 1, 112, 64, KV_F16, 1, 0, 0, 0 },
 		{ 12, 2, 1, 260, 20, KV_F32, 1, 0, 0, 0 },
+		/* rows that are no whole pieces of 16 bytes, or too wide */
+		{ 12, 4, 2, 100, 60, KV_BF16, 1, PROMPT, 0, 0 },
+		{ 12, 2, 1, 132, 60, KV_F16, 1, PROMPT, 0, 0 },
+		{ 12, 2, 1, 200, 20, KV_F32, 1, PROMPT, 0, 0 },
 	};
 	struct shape s;
 	size_t i;

@@ -25,6 +25,8 @@ static const struct shape text[] = {
 	{ 140, 2, 2, 32, 300, KV_BF16, 1, PROMPT, 40, 0 },
 };
 
+enum { MOST_TEXTS = 36 };
+
 /* One of the calls, and what it gives */
 struct one {
 	struct cache cache;
@@ -117,15 +119,15 @@ check(struct device *d, size_t i, const struct one *x, const struct attention *a
 
 /* n texts; of every some-th one rows are chosen, if it has one query row and no window */
 static void
-test_texts(struct device *d, size_t n, size_t some)
+test_texts(struct device *d, const struct shape *shape, size_t n, size_t some)
 {
-	struct one x[COUNT(text)] = { 0 };
-	struct attention a[COUNT(text)];
+	struct one x[MOST_TEXTS] = { 0 };
+	struct attention a[MOST_TEXTS];
 	size_t i;
 
 	for (i = 0; i < n; i++) {
-		a[i] = make(d, &x[i], &text[i]);
-		if (some > 0 && i % some == 0 && text[i].N == 1 && a[i].query.window == 0)
+		a[i] = make(d, &x[i], &shape[i]);
+		if (some > 0 && i % some == 0 && shape[i].N == 1 && a[i].query.window == 0)
 			choose(d, &x[i], &a[i], i % 3 == 0 ? 1 : 16);
 	}
 	a[0].lse = NULL;
@@ -138,15 +140,33 @@ test_texts(struct device *d, size_t n, size_t some)
 		drop(d, &x[i]);
 }
 
+/* A text for each kernel of decoding: rows of up to 128, 256 and 512 bytes, which are read once for
+ * 4 query heads or for 8, of every type, without a window and with one */
+static void
+test_kernels(struct device *d)
+{
+	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
+	struct shape every[MOST_TEXTS];
+	uint32_t i;
+
+	for (i = 0; i < MOST_TEXTS; i++)
+		every[i] = (struct shape){ 1, i / 9 % 2 ? 8 : 4, 1,
+			(i % 3 == 2 ? 32 : 64) << i / 3 % 3, 60 + i, type[i % 3], 1, LATE,
+			i / 18 * 50, i / 18 * 5 };
+	test_texts(d, every, MOST_TEXTS, 0);
+}
+
 void
 test_each(void)
 {
 	size_t n, some;
 	int k;
 
-	for (k = 0; k < devices; k++)
+	for (k = 0; k < devices; k++) {
 		for (some = 0; some < 4; some++)
 			for (n = 1; n <= COUNT(text); n += n == 1 ? 1 : COUNT(text) - 2)
 				if (in_sample())
-					test_texts(&device[k], n, some);
+					test_texts(&device[k], text, n, some);
+		test_kernels(&device[k]);
+	}
 }

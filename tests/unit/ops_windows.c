@@ -65,6 +65,12 @@ test_edges(void)
 		{ 300, 1, 1, 24, 2000, KV_F32, 1, EVICTED, 700, 0 },
 		{ 20, 5, 1, 96, 400, KV_BF16, 1, FAR, UINT32_MAX, 0 },
 		{ 3, 2, 2, 64, 100, KV_F16, 1, FAR | EVICTED, 4294000002u, 0 },
+		{ 40, 2, 1, 32, 90, KV_BF16, 1, PROMPT, 20, 0 },
+		{ 40, 2, 1, 32, 90, KV_F16, 1, PROMPT, 20, 0 },
+		/* rows that are no whole pieces of 16 bytes, or too wide */
+		{ 12, 4, 2, 100, 60, KV_BF16, 1, PROMPT, 20, 0 },
+		{ 12, 4, 2, 100, 60, KV_F16, 1, PROMPT, 20, 0 },
+		{ 12, 2, 1, 200, 60, KV_F32, 1, EVICTED, 20, 0 },
 		/* more heads than a block has rows */
 		{ 5, 300, 2, 16, 90, KV_F16, 1, 0, 20, 0 },
 		/* the narrowest and the widest head */
