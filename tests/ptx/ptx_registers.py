@@ -143,7 +143,7 @@ class Registers:
             name, kind = register
             if ptx_type == "pred" and kind != "bool" or ptx_type != "pred" and kind == "bool":
                 raise Unknown(f"{operand} as {ptx_type}")
-            return name if ptx_type == "pred" or kind == want else f"get<{want}>({name})"
+            return name if ptx_type == "pred" or kind == want else f"value_of<{want}>({name})"
         if operand in SPECIAL:
             return f"({want}){SPECIAL[operand]}"
         number = self.constant(operand)
@@ -152,7 +152,7 @@ class Registers:
         if number is None:
             raise Unknown("operand " + operand)
         if number.startswith("bits_"):
-            return number if number[5:8] == want else f"get<{want}>({number})"
+            return number if number[5:8] == want else f"value_of<{want}>({number})"
         return f"({number} != 0)" if ptx_type == "pred" else f"({want})({number})"
 
     def put(self, operand, ptx_type, expression):

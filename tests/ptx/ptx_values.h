@@ -29,7 +29,7 @@ template <class T, int N> struct vec { T at[N]; };
 /* A register's lower bits as another type */
 template <class T, class U>
 static inline T
-get(U from)
+value_of(U from)
 {
 	static_assert(sizeof(T) <= sizeof(U));
 	T to;
@@ -57,18 +57,18 @@ static inline vec<P, N>
 parts(T from)
 {
 	static_assert(sizeof(P) * N == sizeof(T));
-	return get<vec<P, N>>(from);
+	return value_of<vec<P, N>>(from);
 }
 
 template <class T, class P>
 static inline T
 whole(vec<P, sizeof(T) / sizeof(P)> from)
 {
-	return get<T>(from);
+	return value_of<T>(from);
 }
 
-static inline f32 bits_f32(u32 bits) { return get<f32>(bits); }
-static inline f64 bits_f64(u64 bits) { return get<f64>(bits); }
+static inline f32 bits_f32(u32 bits) { return value_of<f32>(bits); }
+static inline f64 bits_f64(u64 bits) { return value_of<f64>(bits); }
 
 /* ---- floating-point numbers of 16 bits ---- */
 
@@ -89,7 +89,7 @@ half_to_f32(u16 h)
 static inline u16
 f32_to_half(f32 x)
 {
-	const u16 sign = (u16)(get<u32>(x) >> 16 & 0x8000);
+	const u16 sign = (u16)(value_of<u32>(x) >> 16 & 0x8000);
 	const f32 a = fabsf(x);
 	int exponent;
 	f32 fraction;
@@ -110,7 +110,7 @@ static inline f32 bf16_to_f32(u16 h) { return bits_f32((u32)h << 16); }
 static inline u16
 f32_to_bf16(f32 x)
 {
-	const u32 bits = get<u32>(x), low = bits & 0xffff, high = bits >> 16;
+	const u32 bits = value_of<u32>(x), low = bits & 0xffff, high = bits >> 16;
 
 	if (x != x)
 		return 0x7fff;
@@ -199,7 +199,7 @@ extern const int wobble;
 static inline f32
 approximate(f32 x)
 {
-	const u32 bits = get<u32>(x), hash = (bits ^ bits >> 15) * 0x2c1b3c6du;
+	const u32 bits = value_of<u32>(x), hash = (bits ^ bits >> 15) * 0x2c1b3c6du;
 
 	if (wobble == 0 || !(fabsf(x) > 0x1p-120f) || std::isinf(x))
 		return x;

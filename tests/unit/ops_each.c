@@ -104,7 +104,7 @@ check(struct device *d, size_t i, const struct one *x, const struct attention *a
 	if (a->chosen != NULL)
 		d->ops->attend_chosen(d->dev, x->o, &a->query, a->rows, a->chosen);
 	else
-		d->ops->attend(d->dev, x->o, a->lse, &a->query, a->rows);
+		d->ops->attend(d->dev, a->o, a->lse, &a->query, a->rows);
 	alone = from_device(d, x->o, x->n);
 	alone_lse = from_device(d, x->lse, x->lses);
 	verdict(a->o == NULL || memcmp(o, alone, x->n * 4) == 0,
