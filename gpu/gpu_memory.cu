@@ -336,12 +336,15 @@ gpu_host_alloc(struct dev *d, size_t bytes)
 	return p;
 }
 
+/* A copy to the memory, or a kernel that reads it, may be under way. */
 void
 gpu_host_free(struct dev *d, void *p)
 {
-	(void)d;
-	if (p != NULL)
-		cudaHostUnregister(p);
+	if (p == NULL)
+		return;
+	cudaSetDevice(d->index);
+	cudaDeviceSynchronize();
+	cudaHostUnregister(p);
 	free(p);
 }
 

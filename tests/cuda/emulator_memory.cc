@@ -490,6 +490,16 @@ cudaFreeHost(void *p)
 }
 
 cudaError_t
+cudaDeviceSynchronize(void)
+{
+	ALONE();
+	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
+		return cudaErrorStreamCaptureUnsupported;
+	finish_all();
+	return cudaSuccess;
+}
+
+cudaError_t
 cudaHostRegister(void *p, size_t bytes, unsigned)
 {
 	ALONE();
