@@ -68,18 +68,12 @@ head_bytes(uint32_t type)
 	return type == KV_ROW_Q4_1 ? 4 : type == KV_ROW_Q5_0 ? 6 : 2;
 }
 
-/* work(t) with the type as the constant t.value, of all types but f32 */
+/* work(t) with the type as the constant t.value, of the quantised types */
 template <class F>
 DEVICE void
-with_piece_type(uint32_t type, F &&work)
+with_code_type(uint32_t type, F &&work)
 {
 	switch (type) {
-	case KV_ROW_F16:
-		work(std::integral_constant<uint32_t, KV_ROW_F16>{});
-		break;
-	case KV_ROW_BF16:
-		work(std::integral_constant<uint32_t, KV_ROW_BF16>{});
-		break;
 	case KV_ROW_Q8_0:
 		work(std::integral_constant<uint32_t, KV_ROW_Q8_0>{});
 		break;
@@ -97,6 +91,23 @@ with_piece_type(uint32_t type, F &&work)
 		break;
 	default:
 		work(std::integral_constant<uint32_t, KV_ROW_FP8>{});
+	}
+}
+
+/* The same of all types but f32 */
+template <class F>
+DEVICE void
+with_piece_type(uint32_t type, F &&work)
+{
+	switch (type) {
+	case KV_ROW_F16:
+		work(std::integral_constant<uint32_t, KV_ROW_F16>{});
+		break;
+	case KV_ROW_BF16:
+		work(std::integral_constant<uint32_t, KV_ROW_BF16>{});
+		break;
+	default:
+		with_code_type(type, work);
 	}
 }
 

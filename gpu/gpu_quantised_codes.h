@@ -14,32 +14,6 @@
 #include "gpu/gpu_quantised.h"
 #include "gpu/port_codes.h"
 
-/* work(t) with the type as the constant t.value, of the quantised types */
-template <class F>
-DEVICE void
-with_code_type(uint32_t type, F &&work)
-{
-	switch (type) {
-	case KV_ROW_Q8_0:
-		work(std::integral_constant<uint32_t, KV_ROW_Q8_0>{});
-		break;
-	case KV_ROW_Q4_0:
-		work(std::integral_constant<uint32_t, KV_ROW_Q4_0>{});
-		break;
-	case KV_ROW_Q4_1:
-		work(std::integral_constant<uint32_t, KV_ROW_Q4_1>{});
-		break;
-	case KV_ROW_Q5_0:
-		work(std::integral_constant<uint32_t, KV_ROW_Q5_0>{});
-		break;
-	case KV_ROW_INT8:
-		work(std::integral_constant<uint32_t, KV_ROW_INT8>{});
-		break;
-	default:
-		work(std::integral_constant<uint32_t, KV_ROW_FP8>{});
-	}
-}
-
 /* Codes of 4 bits, of q5_0 with a fifth one elsewhere? */
 static inline __host__ __device__ constexpr bool
 is_nibbles(uint32_t type)
