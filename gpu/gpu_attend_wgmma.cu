@@ -1,8 +1,9 @@
 /* gpu_attend_wgmma.cu - prefill attention for Hopper (sm_90a), by products of warpgroups
  *
- * What gpu_attend.cu computes, for widths 64 and 128. As FlashAttention-3 (Shah et al. 2024): the
- * tensor cores read keys and values from shared memory, and a block is divided. Two warps copy
- * tiles, two make the next queries, and each of two or three warpgroups multiplies 64 query rows.
+ * Computes the same as gpu_attend.cu, for widths 64 and 128, as FlashAttention-3 does (Shah et al.
+ * 2024): the tensor cores read keys and values from shared memory, and a block is divided. Two
+ * warps copy tiles, two make the next queries, and each of two or three warpgroups multiplies 64
+ * query rows.
  * A warpgroup issues the scores of a tile together with the outputs of the tile before and makes
  * weights of the former while the latter are under way; the warpgroups take turns in issuing, so
  * that one has products under way while another makes weights.
@@ -36,7 +37,7 @@ item_of(uint32_t number, const struct plan &plan, uint32_t G)
 		.rows = min(plan.N * (plan.H / G) - m, shape<E>::ROWS), .first = 0, .last = 0 };
 }
 
-/* The same with its tiles */
+/* Item number x.item[at], with its range of tiles first .. last - 1 */
 template <int E, bool LIMITED>
 DEVICE struct item
 taken_item(const struct shared<E> &x, unsigned at, const struct plan &plan, uint32_t G)

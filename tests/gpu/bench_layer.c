@@ -239,7 +239,7 @@ report_stack(struct stack *t, const char *how)
 	    4.0 * s.N * (s.S + s.N / 2.0) * attention, how);
 }
 
-/* The same without programmatic dependent launch, and the ratio to s seconds of a layer */
+/* Measures the layer without programmatic dependent launch, and its ratio to s seconds */
 static void
 report_stack_in_turn(struct stack *t, double s)
 {
