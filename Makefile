@@ -188,6 +188,8 @@ $(O)/gpu/%.o: gpu/%.cu $(O)/nvcc.flags
 	@grep -v '^ptxas info\|bytes stack frame' $(@:.o=.ptxas) >&2 || true
 
 file_a = $(O)/libmethods.a $(O)/libkvfile.a
+# what rows of any type need of libkvfile
+types_o = $(patsubst %,$(O)/libkvfile/%.o,dtype kivi rowtype)
 device_a = $(O)/libcpu.a $(O)/libgpu.a
 model_a = $(O)/libmodel.a $(O)/libtokenizer.a $(O)/libchat.a
 engine_a = $(O)/libengine.a

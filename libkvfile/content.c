@@ -26,23 +26,28 @@ at_least(const struct kv_header *h, uint64_t size, unsigned unit, struct kv_mess
 }
 
 static int
-check_rows_size(const struct kv_head *head, uint64_t total, const struct kv_header *h,
-    struct kv_message *why)
+check_rows_size(const struct kv_head *head, const struct kv_row_store *rows,
+    const struct kv_header *h, struct kv_message *why)
 {
 	const enum kv_row_type type = kv_head_row_type(head, h->kind, h->layer);
+	uint64_t size = 0;
+	uint32_t g;
 
 	if (h->element_size != kv_row_element(type))
 		return kv_bad(why, "element size %u, must be that of %s, %u", h->element_size,
 		    kv_row_type_name(type), kv_row_element(type));
 	/* below 2^12 * 2^32 * 2^10 * 2^2 */
-	return exactly(h, total * kv_row_bytes(type, head->model.head_width), why);
+	for (g = 0; g < rows->rows.heads && rows->total > 0; g++)
+		size += kv_head_bytes(head, h->kind, h->layer, rows->rows.count[g]);
+	return exactly(h, size, why);
 }
 
 int
-kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header *h,
-    struct kv_message *why)
+kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
+    const struct kv_header *h, struct kv_message *why)
 {
 	const struct kv_model *m = &head->model;
+	const uint64_t total = rows->total;
 	size_t element = kv_dtype_size(head->dtype);
 
 	switch (h->kind) {
@@ -67,7 +72,7 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 		return exactly(h, KV_SCORE_LABEL + 4 * total, why);
 	case KV_KEYS:
 	case KV_VALS:
-		return check_rows_size(head, total, h, why);
+		return check_rows_size(head, rows, h, why);
 	case KV_BITS:
 	case KV_PAGE:
 	case KV_CLUS:

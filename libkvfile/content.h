@@ -23,9 +23,9 @@ struct kv_row_store {
 	int has_keys;                   /* KEYS was read or written */
 };
 
-/* Checks a section's header, as far as its type is known. total: rows of the layer, all heads. */
-int kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header *h,
-    struct kv_message *why);
+/* Checks a section's header, as far as its type is known. rows: of the layer. */
+int kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
+    const struct kv_header *h, struct kv_message *why);
 
 /* Returns whether kv_content_check() must see the content of this type. */
 int kv_content_is_checked(enum kv_kind kind);

@@ -135,13 +135,22 @@ kv_head_is_quantised(const struct kv_head *head)
 }
 
 int
+kv_head_same_type(const struct kv_head *a, const struct kv_head *b, enum kv_kind kind,
+    uint32_t layer)
+{
+	const enum kv_row_type type = kv_head_row_type(a, kind, layer);
+
+	return type == kv_head_row_type(b, kind, layer) &&
+	    (!kv_row_type_kivi(type) || a->residual == b->residual);
+}
+
+int
 kv_head_same_rows(const struct kv_head *a, const struct kv_head *b)
 {
 	uint32_t l;
 
 	for (l = 0; l < a->model.layers && l < KV_LAYERS_MOST; l++)
-		if (kv_head_row_type(a, KV_KEYS, l) != kv_head_row_type(b, KV_KEYS, l) ||
-		    kv_head_row_type(a, KV_VALS, l) != kv_head_row_type(b, KV_VALS, l))
+		if (!kv_head_same_type(a, b, KV_KEYS, l) || !kv_head_same_type(a, b, KV_VALS, l))
 			return 0;
 	return 1;
 }
@@ -390,20 +399,41 @@ get_row_types(uint8_t *types, const json_t *v, const char *key, const struct kv_
 	return KV_OK;
 }
 
+/* What `residual` must be with KIVI's types, and that it is not there without them */
+static int
+get_residual(struct kv_head *head, const json_t *o, struct kv_message *why)
+{
+	const json_t *residual = json_object_get(o, "residual");
+
+	if (!kv_head_is_grouped(head))
+		return residual == NULL ? KV_OK :
+		    kv_bad(why, "row_types.residual is there, and no type is kivi2 or kivi4");
+	if (residual == NULL)
+		return kv_bad(why, "row_types.residual is missing: a type is kivi2 or kivi4");
+	if (get_count(&head->residual, residual, "row_types.residual", KV_GROUP_ROWS,
+	    KV_RESIDUAL_MOST, why) != KV_OK)
+		return why->code;
+	if (head->residual % KV_GROUP_ROWS != 0)
+		return kv_bad(why, "row_types.residual is %u, must be a multiple of %d",
+		    head->residual, KV_GROUP_ROWS);
+	return KV_OK;
+}
+
 static int
 get_all_row_types(struct kv_head *head, json_t *o, struct kv_message *why)
 {
 	if (!json_is_object(o))
 		return kv_bad(why, "row_types must be an object");
-	if (json_object_size(o) != 2)
-		return kv_bad(why, "row_types must have keys and values, and nothing else");
+	if (json_object_size(o) != 2 + (size_t)(json_object_get(o, "residual") != NULL))
+		return kv_bad(why, "row_types must have keys, values and, with kivi2 or kivi4, "
+		    "residual, and nothing else");
 	if (get_row_types(head->key_type, json_object_get(o, "keys"), "keys", head, why) != KV_OK ||
 	    get_row_types(head->value_type, json_object_get(o, "values"), "values", head, why) !=
 	    KV_OK)
 		return why->code;
 	if (!kv_head_is_quantised(head))
 		return kv_bad(why, "row_types names no quantised type and must be left out");
-	return KV_OK;
+	return get_residual(head, o, why);
 }
 
 static int

@@ -26,7 +26,8 @@ locate_rows(const struct kv_reader *r, uint64_t i, char *text, size_t size)
 	if (r->h.kind == KV_SCOR) {
 		start = KV_SCORE_LABEL;
 		width = 4;
-	} else if (r->h.kind == KV_KEYS || r->h.kind == KV_VALS)
+	} else if ((r->h.kind == KV_KEYS || r->h.kind == KV_VALS) &&
+	    !kv_row_type_kivi(kv_head_row_type(&r->head, r->h.kind, r->h.layer)))
 		width = kv_head_row_bytes(&r->head, r->h.kind, r->h.layer);
 	else
 		return;
@@ -369,8 +370,7 @@ copy_section(struct kv_reader *r, struct kv_writer *w)
 		goto damaged;
 	}
 	if ((r->h.kind == KV_KEYS || r->h.kind == KV_VALS) &&
-	    kv_head_row_type(&r->head, r->h.kind, r->h.layer) !=
-	    kv_head_row_type(kv_writer_head(w), r->h.kind, r->h.layer))
+	    !kv_head_same_type(&r->head, kv_writer_head(w), r->h.kind, r->h.layer))
 		return kv_writer_refuse(w, r->h.kind, r->h.layer,
 		    "its rows have another type here");
 	if (r->h.kind == KV_POSN || kv_kind_is(r->h.kind, KV_INDEX)) {

@@ -99,7 +99,7 @@ take_header(struct kv_reader *r)
 		return kv_reader_short(r, got == 0 ? "front of a section" : "a section header", 0);
 	if (kv_header_get(buf, &r->h, &why) != KV_OK ||
 	    kv_order_step(&r->order, &r->h, &why) != KV_OK ||
-	    kv_size_check(&r->head, r->rows.total, &r->h, &why) != KV_OK)
+	    kv_size_check(&r->head, &r->rows, &r->h, &why) != KV_OK)
 		return fail_at(r, &why);
 	r->blocks = kv_blocks(r->h.raw_size);
 	if (take_table(r) != KV_OK)

@@ -1,10 +1,12 @@
-/* rowtype.c - quantised rows: ggml's block types, int8 and fp8 with a scale for each row
+/* rowtype.c - quantised rows: ggml's block types, int8 and fp8 with a scale for each row, KIVI's
+ * blocks
  *
  * Everything is computed in f32, each operation rounded by itself (-std=c11 contracts none), so
  * that the bytes are ggml's on every processor. */
 #include "rowtype.h"
 
 #include "bytes.h"
+#include "kivi.h"
 
 #include <math.h>
 
@@ -25,6 +27,8 @@ static const struct {
 	[KV_ROW_Q5_0] = { "q5_0", "q5_0-hadamard", BLOCK, 6, 4 },
 	[KV_ROW_INT8] = { "int8", "int8-hadamard", 0, 4, 8 },
 	[KV_ROW_FP8] = { "fp8", "fp8-hadamard", 0, 4, 8 },
+	[KV_ROW_KIVI2] = { "kivi2", NULL, BLOCK, 4, 2 },
+	[KV_ROW_KIVI4] = { "kivi4", NULL, BLOCK, 4, 4 },
 };
 #define NTYPES (sizeof types / sizeof types[0])
 
@@ -74,6 +78,14 @@ int
 kv_row_type_quantised(enum kv_row_type type)
 {
 	return kv_row_type_name(type) != NULL && types[kv_row_type_base(type)].head > 0;
+}
+
+unsigned
+kv_row_type_bits(enum kv_row_type type)
+{
+	if (kv_row_type_name(type) == NULL)
+		return 0;
+	return kv_row_type_base(type) == KV_ROW_Q5_0 ? 5 : types[kv_row_type_base(type)].bits;
 }
 
 uint32_t
@@ -139,15 +151,6 @@ scaled(float x, int exponent)
 	return x * power;
 }
 
-/* To the nearest integer, ties to even; |x| is below 2^22. */
-static float
-nearest_even(float x)
-{
-	const float units = 12582912;          /* 1.5 2^23: floats there are 1 apart */
-
-	return x + units - units;
-}
-
 /* To the nearest integer, ties away from 0 */
 static int
 nearest_away(float x)
@@ -181,7 +184,7 @@ f32_to_e4m3(float x)
 	if (exponent < -5)                     /* below 2^-6: multiples of 2^-9 */
 		exponent = -5;
 	/* 8 to 16 of 2^(exponent - 4) */
-	units = (int)nearest_even(scaled(a, 4 - exponent));
+	units = (int)kv_nearest_even(scaled(a, 4 - exponent));
 	code = (unsigned)((exponent + 5) * 8 + units);  /* 16 units: the next exponent's 8 */
 	if (code > E4M3_NAN - 1)
 		code = E4M3_NAN - 1;
@@ -333,7 +336,7 @@ int8_code(float x, float scale)
 {
 	const float code = scale != 0 ? x / scale : 0;
 
-	return (int)nearest_even(code > 127 ? 127 : code < -127 ? -127 : code);
+	return (int)kv_nearest_even(code > 127 ? 127 : code < -127 ? -127 : code);
 }
 
 static float
@@ -374,6 +377,9 @@ put_block(unsigned char *to, const float *x, enum kv_row_type type, size_t chann
 		return put_q4_1(to, x);
 	case KV_ROW_Q5_0:
 		return put_q5_0(to, x);
+	case KV_ROW_KIVI2:
+	case KV_ROW_KIVI4:
+		return kv_kivi_put(to, x, 1, types[type].bits);
 	case KV_ROW_INT8:
 		return put_int8(to, x, channels);
 	default:
@@ -390,7 +396,7 @@ block_scale(const unsigned char *from, enum kv_row_type type)
 static float
 block_least(const unsigned char *from, enum kv_row_type type)
 {
-	return type == KV_ROW_Q4_1 ? get_half(from + 2) : 0;
+	return type == KV_ROW_Q4_1 || kv_row_type_kivi(type) ? get_half(from + 2) : 0;
 }
 
 static void
@@ -467,7 +473,10 @@ get_row(float *x, const unsigned char *from, enum kv_row_type type, const struct
 	size_t i;
 
 	for (i = 0; i < b->in_row; i++)
-		get_block(x + i * b->channels, from + i * b->bytes, type, b->channels);
+		if (kv_row_type_kivi(type))
+			kv_kivi_get(x + i * b->channels, 1, from + i * b->bytes, types[type].bits);
+		else
+			get_block(x + i * b->channels, from + i * b->bytes, type, b->channels);
 }
 
 /* Returns 0 where the type cannot store the row. */

@@ -1,7 +1,7 @@
 /* rowtype.h - how a row of keys or values is stored: as elements of a dtype, or quantised
  *
- * Part of libkvfile. C11 and C++. Each type is row-local: a row is quantised by itself, so rows can
- * be moved, dropped and joined as bytes. kv-snapshot(5), 4.20.
+ * Part of libkvfile. C11 and C++. Each type but KIVI's is row-local: a row is quantised by itself,
+ * so rows can be moved, dropped and joined as bytes. kv-snapshot(5), 4.20.
  *
  * Blocks of 32 channels, as ggml's reference functions make them (llama.cpp, ggml-quants.c): d is
  * stored in f16, codes are computed with d in f32, x/d as x * (1 / d), each operation rounded by
@@ -20,6 +20,15 @@
  *   int8  s = max |x| / 127; code: nearest to x / s
  *   fp8   s = max |x| / 448; code: e4m3 (OCP 8-bit floating point, E4M3) nearest to x / s
  *
+ * KIVI (Liu et al. 2024; kv-snapshot(5), 4.21): blocks of 32 numbers with 2 or 4 bits; the last
+ * rows of a KV head are not quantised, kv_coded_keys().
+ *
+ *   kivi2, kivi4  12 and 20 bytes: scale and least number in f16, u8[8 or 16] with the codes from
+ *         the lowest bit on. All operations are rounded to f16: s = (most - least) / (2^bits - 1);
+ *         code: nearest to (x - least) / s, ties to even; x is about code s + least. A value has
+ *         a block for each 32 channels of its row. Keys have a block for each channel of a group
+ *         of 32 rows.
+ *
  * A quantised type | KV_ROW_HADAMARD stores the Walsh-Hadamard transform of the row,
  * kv_rows_rotate(): it spreads channels of large magnitude over the row (QuaRot, Ashkboos et al.
  * 2024). The numbers that a row stands for are those before the transform, so a program that reads
@@ -35,7 +44,7 @@ extern "C" {
 #endif
 
 /* q8_0 to q5_0: ggml's block types, blocks of 32 channels with a scale in f16. int8, fp8 (e4m3): a
- * scale in f32 for the whole row. */
+ * scale in f32 for the whole row. kivi2, kivi4: not row-local, above. */
 enum kv_row_type {
 	KV_ROW_F32 = KV_F32,
 	KV_ROW_F16 = KV_F16,
@@ -46,11 +55,14 @@ enum kv_row_type {
 	KV_ROW_Q5_0 = 7,
 	KV_ROW_INT8 = 8,
 	KV_ROW_FP8 = 9,
+	KV_ROW_KIVI2 = 10,
+	KV_ROW_KIVI4 = 11,
 	KV_ROW_HADAMARD = 16    /* a flag */
 };
 
-/* The greatest width of a row that is transformed */
-enum { KV_ROW_WIDTH_MOST = 1024 };
+/* The greatest width of a row that is transformed; rows of a group of KIVI's keys; the greatest
+ * number of rows that KIVI leaves full */
+enum { KV_ROW_WIDTH_MOST = 1024, KV_GROUP_ROWS = 32, KV_RESIDUAL_MOST = 4096 };
 
 /* Returns "f32", "q8_0", "q8_0-hadamard", ...; NULL for an invalid type. */
 const char *kv_row_type_name(enum kv_row_type type);
@@ -64,12 +76,19 @@ enum kv_row_type kv_row_type_base(enum kv_row_type type);
 /* Returns 1 for the types that store codes and scales, 0 for element types. */
 int kv_row_type_quantised(enum kv_row_type type);
 
+/* Returns 1 for KIVI's types. Functions below whose names begin with kv_rows_ take them as they
+ * store values, a row by itself. */
+int kv_row_type_kivi(enum kv_row_type type);
+
+/* Returns the bits of a code: 2 to 8; 16 or 32 for element types; 0 for an invalid type. */
+unsigned kv_row_type_bits(enum kv_row_type type);
+
 /* Returns what the width of a row must be a multiple of: 32 or 1; 0 for an invalid type. With
  * KV_ROW_HADAMARD the width must be a power of 2, too, at most KV_ROW_WIDTH_MOST. */
 uint32_t kv_row_type_multiple(enum kv_row_type type);
 
 /* Returns the bytes of a row of `width` channels; 0 for an invalid type, and for a width that it
- * does not allow. */
+ * does not allow. Of KIVI's types: of a coded row; KV_GROUP_ROWS times that is a group of keys. */
 size_t kv_row_bytes(enum kv_row_type type, size_t width);
 
 /* Returns the element size in the header of a section with such rows, kv-snapshot(5), 4.4: that of
@@ -90,6 +109,17 @@ void kv_rows_to_f32(float *dst, const void *rows, enum kv_row_type type, size_t 
  * there on. The element types store every row. */
 size_t kv_rows_from_f32(void *rows, const float *src, enum kv_row_type type, size_t width,
     size_t n);
+
+/* Returns how many rows of a KV head with this many rows are coded, the first ones: of KIVI's keys
+ * those in front of the last multiple of residual, of its values all but the last `residual`; of
+ * other types all. */
+uint32_t kv_coded_keys(enum kv_row_type type, uint32_t rows, uint32_t residual);
+uint32_t kv_coded_values(enum kv_row_type type, uint32_t rows, uint32_t residual);
+
+/* dst[KV_GROUP_ROWS][width] f32 <- a group of KIVI's keys, and back. The second returns 1, or 0
+ * where a number is not finite, or too large. */
+void kv_group_to_f32(float *dst, const void *group, enum kv_row_type type, size_t width);
+int kv_group_from_f32(void *group, const float *src, enum kv_row_type type, size_t width);
 
 /* Returns n, or the first of rows[n] that no writer makes: it has a scale or a minimum that is not
  * finite, or the code of a NaN. An element type has no such row. */

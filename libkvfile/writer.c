@@ -110,7 +110,7 @@ kv_writer_begin(struct kv_writer *w, const struct kv_header *from, const uint8_t
 	if (w->error.code != KV_OK)
 		return w->error.code;
 	if (kv_order_step(&w->order, &h, &why) != KV_OK ||
-	    kv_size_check(&w->head, w->rows.total, &h, &why) != KV_OK)
+	    kv_size_check(&w->head, &w->rows, &h, &why) != KV_OK)
 		return fail(w, KV_EINVAL, h.type, h.layer, why.text);
 	if (h.kind == KV_KEYS) {
 		w->rows.keys = kv_keys_hash(table, kv_blocks(h.raw_size));
@@ -283,7 +283,7 @@ check_spans(struct kv_writer *w, const struct kv_header *h, const struct kv_span
 	struct kv_message why;
 	uint8_t *memory = NULL;
 
-	if (kv_size_check(&w->head, w->rows.total, h, &why) != KV_OK)
+	if (kv_size_check(&w->head, &w->rows, h, &why) != KV_OK)
 		return fail(w, KV_EINVAL, h->type, h->layer, why.text);
 	if (!kv_content_is_checked(h->kind) || h->raw_size == 0)
 		return KV_OK;

@@ -13,7 +13,7 @@ bench_o = $(O)/tests/bench/bench.o
 PYTHON = /usr/bin/python3
 
 bench_cpu = $(patsubst %,$(O)/tests/bench/bench_%,ops retrieve rows)
-$(bench_cpu): %: %.o $(bench_o) $(O)/libcpu.a $(O)/libkvfile/dtype.o $(O)/libkvfile/rowtype.o
+$(bench_cpu): %: %.o $(bench_o) $(O)/libcpu.a $(types_o)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 bench_whole = $(patsubst %,$(O)/tests/bench/bench_%,batch model tokens)
 $(bench_whole): %: %.o $(bench_o) $(O)/tests/bench/fill.o $(model_a) $(device_a) $(file_a)

@@ -1,7 +1,7 @@
 # Unit tests of libkvfile
 
-kvfile_tests = codec content copy damage dtype dump keyindex log output quantised rows rowtype \
-	vectors
+kvfile_tests = codec content copy damage dtype dump keyindex kivi log output quantised rows \
+	rowtype vectors
 UNIT_TESTS += $(kvfile_tests:%=$(O)/tests/unit/kvfile_%) $(O)/tests/unit/kvfile_symbols
 
 $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests/unit/kvfile_%.o \
@@ -10,7 +10,7 @@ $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests
 
 $(patsubst %,$(O)/tests/unit/kvfile_%.o,dump keyindex vectors): \
     CPPFLAGS += -DVECTORS=$(call c_string,$(CURDIR)/formats/vectors)
-$(O)/tests/unit/kvfile_rowtype.o: \
+$(patsubst %,$(O)/tests/unit/kvfile_%.o,kivi rowtype): \
     CPPFLAGS += -DFIXTURES=$(call c_string,$(CURDIR)/tests/fixtures/rows)
 
 # Looks at the archives that were built; a sanitizer's own symbols are none of ours.

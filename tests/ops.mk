@@ -5,8 +5,6 @@ UNIT_TESTS += $(O)/tests/unit/ops
 
 ops_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/ops*.c))
 
-types_o = $(O)/libkvfile/dtype.o $(O)/libkvfile/rowtype.o
-
 $(O)/tests/unit/ops: $(ops_o) $(O)/src/ops/compose.o $(device_a) $(types_o)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 

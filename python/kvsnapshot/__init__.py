@@ -12,13 +12,14 @@
 	kvsnapshot.row_stage(keep, label='mine')   another, which drops rows
 	kvsnapshot.row_stage(keys='q8_0')          and one that quantises keys
 	kvsnapshot.rowtypes                        numbers() of stored rows, and stored() of numbers
+	kvsnapshot.kivi                            the same of rows of kivi2 and kivi4
 
 kvpipe(7), "A method in another language", has an example. Needs NumPy and nothing else. It reads
 and checks every rule of kv-snapshot(5) without libkvfile."""
 
 import importlib
 
-from . import container, rowtypes  # noqa: F401
+from . import container, kivi, rowstore, rowtypes  # noqa: F401
 from .content import Bad, Unsupported
 
 __all__ = ['Bad', 'Layer', 'Snapshot', 'Unsupported', 'change_rows', 'read', 'row_stage',

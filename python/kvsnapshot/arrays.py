@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from . import container, rowtypes
+from . import container
 from .rowtypes import widen
 
 
@@ -23,12 +23,14 @@ class Layer:
     snapshot does not have is None.
 
     key_type, value_type: how the rows are stored, 'bf16', 'q8_0-hadamard', ...: the dtype of the
-    snapshot, or one of rowtypes.QUANTISED (kv-snapshot(5), 4.20)."""
+    snapshot, or one of rowstore.TYPES (kv-snapshot(5), 4.20 and 4.21). key_store, value_store: the
+    same, with all that the bytes of their rows depend on."""
 
     def __init__(self, snapshot, index):
         self.index, self.head, self.model = index, snapshot.head, snapshot.model
-        self.key_type = snapshot.row_type(index, 'keys')
-        self.value_type = snapshot.row_type(index, 'values')
+        self.key_store = snapshot.store(index, 'keys')
+        self.value_store = snapshot.store(index, 'values')
+        self.key_type, self.value_type = self.key_store.kind, self.value_store.kind
         self._raw = snapshot.layers[index]
 
     @property
@@ -45,31 +47,33 @@ class Layer:
     @cached_property
     def keys(self):
         """[G] f32 [S][E], after rotary embedding"""
-        return self._numbers(self.stored_keys, self.key_type)
+        return self._numbers(self.stored_keys, self.key_store)
 
     @cached_property
     def values(self):
         """[G] f32 [S][E]"""
-        return self._numbers(self.stored_values, self.value_type)
+        return self._numbers(self.stored_values, self.value_store)
 
     @property
     def stored_keys(self):
         """[G] u1 [S][bytes of a row]: the rows as they are stored. Those of some rows, by index,
-        are these rows; nothing is quantised again."""
-        return self._rows(self._raw.keys, self.key_type)
+        are these rows; nothing is quantised again. With kivi2 and kivi4, which do not store each
+        row by itself, [G] u1 [bytes]: what 4.21 says."""
+        return self._rows(self._raw.keys, self.key_store)
 
     @property
     def stored_values(self):
-        """[G] u1 [S][bytes of a row]"""
-        return self._rows(self._raw.values, self.value_type)
+        """[G] u1 [S][bytes of a row], or as in stored_keys"""
+        return self._rows(self._raw.values, self.value_store)
 
-    def _rows(self, data, kind):
-        size = rowtypes.size(kind, self.model['head_width'])
-        all_heads = np.frombuffer(memoryview(data).toreadonly(), np.uint8).reshape(-1, size)
-        return np.split(all_heads, np.cumsum(list(self._raw.rows))[:-1])
+    def _rows(self, data, store):
+        whole, rows = np.frombuffer(memoryview(data).toreadonly(), np.uint8), self._raw.rows
+        if store.grouped:
+            return np.split(whole, np.cumsum(list(map(store.size, rows)))[:-1])
+        return np.split(whole.reshape(-1, store.size(1)), np.cumsum(list(rows))[:-1])
 
-    def _numbers(self, heads, kind):
-        return [rowtypes.numbers(rows, kind, self.model['head_width']) for rows in heads]
+    def _numbers(self, heads, store):
+        return [store.numbers(data, n) for data, n in zip(heads, self._raw.rows)]
 
     @cached_property
     def queries(self):

@@ -12,8 +12,8 @@ import struct
 from array import array
 from collections import namedtuple
 
-from . import rowtypes
 from .hashing import xxh3, xxh3_128
+from .rowstore import store_of, wrong_types
 from .rowtypes import ITEM_SIZE, widen  # noqa: F401
 from .sequences import Lazy, Pieces, numbers
 
@@ -74,6 +74,7 @@ class Layer:
         self.paid = None
         self.scores = None
         self.keys = self.values = None
+        self.heads = {}                      # 'keys', 'values': [G] bytes of each KV head
         self.keys_hash = None                # what an index has of them (4.14)
         self.bits = self.pages = self.clusters = self.low_rank = None    # indexes.py
         self.others = []                     # (type, content) of unknown ancillary sections
@@ -99,23 +100,20 @@ class Snapshot:
 
     def row_type(self, layer, name):
         """The type of the rows of 'keys' or 'values': 'bf16', 'q8_0', ..."""
-        types = self.head.get('row_types')
-        return types[name][layer] if types else self.head['dtype']
+        return self.store(layer, name).kind
 
-    def row_size(self, layer, name):
-        """The bytes of such a row."""
-        return rowtypes.size(self.row_type(layer, name), self.model['head_width'])
+    def store(self, layer, name):
+        """How 'keys' or 'values' are stored, a RowStore."""
+        return store_of(self.head, layer, name)
 
     def head_rows(self, layer, name, g):
         """The bytes of 'keys' or 'values' of one KV head, as they are stored."""
-        this, row = self.layers[layer], self.row_size(layer, name)
-        start = sum(this.rows[:g]) * row
-        return getattr(this, name)[start:start + this.rows[g] * row]
+        return self.layers[layer].heads[name][g]
 
     def array(self, layer, name, g):
         """The numbers of these rows, a numpy array [rows][E] of f32. Needs numpy."""
-        return rowtypes.numbers(self.head_rows(layer, name, g), self.row_type(layer, name),
-                                self.model['head_width'])
+        return self.store(layer, name).numbers(self.head_rows(layer, name, g),
+                                               self.layers[layer].rows[g])
 
 
 # ---- sizes, before anything is read (4) ----
@@ -150,10 +148,11 @@ def size_of_mass(before):
 
 def size_of_rows(name):
     def check(snapshot, section):
-        item = ITEM_SIZE.get(snapshot.row_type(section.layer, name), 1)
-        need(section.element == item, f'element size {section.element} of {item}')
-        exactly(section, snapshot.layers[section.layer].total *
-                snapshot.row_size(section.layer, name))
+        store, layer = snapshot.store(section.layer, name), snapshot.layers[section.layer]
+        need(section.element == store.element,
+             f'element size {section.element} of {store.element}')
+        exactly(section, sum(map(store.size, layer.rows)) if store.grouped
+                else store.size(layer.total))
     return check
 
 
@@ -338,8 +337,7 @@ def parse_head(snapshot, section, content):
          'row_types is missing, and bit 0 of the features is set')
     if 'row_types' in head:
         need(snapshot.features & 1, 'row_types, and bit 0 of the features is not set')
-        wrong = rowtypes.wrong_types(head['row_types'], head['dtype'], model['layers'],
-                                     model['head_width'])
+        wrong = wrong_types(head['row_types'], head['dtype'], model['layers'], model['head_width'])
         need(not wrong, f'row_types{wrong}')
     snapshot.head = head
 
@@ -368,10 +366,12 @@ def parse_positions(snapshot, section, content):
 
 def parse_rows(name):
     def parse(snapshot, section, content):
-        layer, kind = snapshot.layers[section.layer], snapshot.row_type(section.layer, name)
-        wrong = rowtypes.wrong_rows(kind, snapshot.model['head_width'], content, layer.rows)
+        layer, store = snapshot.layers[section.layer], snapshot.store(section.layer, name)
+        wrong = store.wrong(content, layer.rows)
         need(not wrong, wrong)
         setattr(layer, name, content)
+        rows = layer.rows
+        layer.heads[name] = Pieces(content, Lazy(len(rows), lambda g: store.size(rows[g])))
         if name == 'keys':
             layer.keys_hash = xxh3(b''.join(
                 struct.pack('<Q', b.raw_hash) for b in section.blocks))

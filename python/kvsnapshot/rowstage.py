@@ -8,12 +8,13 @@ import struct
 
 import numpy as np
 
-from . import container, indexes, rowtypes
+from . import container, indexes, kivi
 from .arrays import Layer
 from .container import MAGIC
 from .content import HEAD_KEYS, LABEL, NONE, Event, Snapshot
 from .hashing import xxh3
 from .pipe import Signature, Writer, make_section, release, run_stage
+from .rowstore import store_of, wrong_types
 
 EVICTION = 3        # kind of event
 
@@ -40,19 +41,39 @@ def types_of(given, snapshot, name):
     return list(given)
 
 
-def with_types(snapshot, types):
-    """Preamble and HEAD that say so; ValueError: these types cannot be."""
+def residual_of(given, snapshot, types):
+    """The residual of KIVI's types, None where there are none: given, that of the snapshot, or the
+    usual one."""
+    old = snapshot.head.get('row_types', {}).get('residual')
+    if not any(kind in kivi.BITS for kinds in types.values() for kind in kinds):
+        if given is not None:
+            raise ValueError('residual is for kivi2 and kivi4: other types quantise every row')
+        return None
+    if None not in (given, old) and given != old:
+        dtype = snapshot.head['dtype']
+        raise ValueError(f'residual {given}: the snapshot leaves {old} rows full; dequantise it '
+                         f'first: kv-quantize --keys {dtype} --values {dtype}')
+    return next((R for R in (given, old) if R is not None), kivi.USUAL)
+
+
+def with_types(snapshot, types, residual):
+    """HEAD that says so; ValueError: these types cannot be."""
     head = {key: snapshot.head[key] for key in HEAD_KEYS}
-    plain = all(kind == head['dtype'] for kinds in types.values() for kind in kinds)
-    if not plain:
-        head['row_types'] = types
-        wrong = rowtypes.wrong_types(types, head['dtype'], head['model']['layers'],
-                                     head['model']['head_width'])
-        if wrong:
-            raise ValueError(f'types{wrong}')
-    front = struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, int(not plain))
+    if all(kind == head['dtype'] for kinds in types.values() for kind in kinds):
+        return head
+    head['row_types'] = types if residual is None else {**types, 'residual': residual}
+    wrong = wrong_types(head['row_types'], head['dtype'], head['model']['layers'],
+                        head['model']['head_width'])
+    if wrong:
+        raise ValueError(f'types{wrong}')
+    return head
+
+
+def front_of(head):
+    """Preamble, HEAD and its bytes"""
+    front = struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, int('row_types' in head))
     return (front + struct.pack('<Q', xxh3(front)),
-            make_section('HEAD', NONE, 1, canonical(head).encode()))
+            *make_section('HEAD', NONE, 1, canonical(head).encode()))
 
 
 def chosen(keep, layer):
@@ -96,29 +117,44 @@ def lists_of(heads, rows):
                     for head, own in zip(heads, rows))
 
 
-def rows_in(where, stored, kind, to, E, rows):
-    """The bytes of the rows that stay, of [G] u1 [S][bytes], in the type `to`."""
-    heads = [head[own] for head, own in zip(stored, rows)]
-    for g, head in enumerate(heads if kind != to else ()):
+def head_in(data, n, own, old, new):
+    """The n rows of a KV head, those that stay, as `new` stores them."""
+    if old.grouped and old == new:
+        if len(own) != n:
+            raise ValueError(f'no single row can be dropped: {kivi.WAY_ON}' %
+                             (old.dtype, old.dtype))
+        return data
+    if not old.grouped:
+        data, n = data[own], len(own)
+        return data if old == new else new.stored(old.numbers(data, n))
+    return new.stored(old.numbers(data, n)[own])
+
+
+def rows_in(where, stored, old, new, counts, rows):
+    """The bytes of the rows that stay, of [G] arrays of u1, as the RowStore `new` has them."""
+    heads = []
+    for g, (data, n, own) in enumerate(zip(stored, counts, rows)):
         try:
-            heads[g] = rowtypes.stored(rowtypes.numbers(head, kind, E), to)
+            heads.append(head_in(data, n, own, old, new).tobytes())
         except ValueError as error:
             raise ValueError(f'{where} KV head {g} {error}') from None
-    return b''.join(head.tobytes() for head in heads)
+    return b''.join(heads)
 
 
 class Change:
     """What is to be done, and what was."""
 
-    def __init__(self, keep, keys, values, label):
+    def __init__(self, keep, keys, values, label, residual):
         self.keep, self.given, self.label = keep, {'keys': keys, 'values': values}, label
-        self.types = None               # of 'keys' and 'values', [L]
+        self.residual = residual
+        self.head = None                # as it is written
         self.counts = []                # [L][G] rows before and after
         self.dropped = set()            # types of sections
 
     @property
     def options(self):
-        named = {name: kinds for name, kinds in self.given.items() if kinds is not None}
+        named = {name: given for name, given in
+                 {**self.given, 'residual': self.residual}.items() if given is not None}
         return {**({'method': self.label} if self.keep else {}), **named}
 
     @property
@@ -127,11 +163,13 @@ class Change:
 
     def front(self, snapshot, preamble, section, data):
         """Preamble, HEAD and its bytes."""
-        self.types = {name: types_of(kinds, snapshot, name) for name, kinds in self.given.items()}
+        types = {name: types_of(kinds, snapshot, name) for name, kinds in self.given.items()}
+        residual = residual_of(self.residual, snapshot, types)
+        self.head = snapshot.head
         if all(kinds is None for kinds in self.given.values()):
             return preamble, section, data
-        new, head = with_types(snapshot, self.types)
-        return (new, *head)
+        self.head = with_types(snapshot, types, residual)
+        return front_of(self.head)
 
     def unknown(self, section):
         """Is it a section that depends on rows in a way that nobody here knows?"""
@@ -140,30 +178,29 @@ class Change:
     def layer(self, writer, waiting, snapshot, index):
         """Writes the sections of a layer, POSN to VALS."""
         layer = Layer(snapshot, index)
-        rows, E = chosen(self.keep, layer), layer.model['head_width']
+        rows = chosen(self.keep, layer)
         self.counts.append([(len(p), len(own)) for p, own in zip(layer.positions, rows)])
         same = all(before == after for before, after in self.counts[-1])
-        types = {name: kinds[index] for name, kinds in self.types.items()}
+        counts = [before for before, _ in self.counts[-1]]
+        keys, values = (store_of(self.head, index, name) for name in ('keys', 'values'))
         make = {
             'POSN': lambda: positions_of([p[own] for p, own in zip(layer.positions, rows)]),
             'mASS': lambda: lists_of(layer.mass, rows),
             'pAID': lambda: (label_of(snapshot.layers[index].paid.label) +
                              lists_of(layer.probe_mass, rows)),
             'sCOR': lambda: label_of(layer.score_label) + lists_of(layer.scores, rows),
-            'KEYS': lambda: rows_in(f'KEYS layer {index}', layer.stored_keys, layer.key_type,
-                                    types['keys'], E, rows),
-            'VALS': lambda: rows_in(f'VALS layer {index}', layer.stored_values, layer.value_type,
-                                    types['values'], E, rows)}
-        retyped = {'KEYS': layer.key_type != types['keys'],
-                   'VALS': layer.value_type != types['values']}
+            'KEYS': lambda: rows_in(f'KEYS layer {index}', layer.stored_keys, layer.key_store,
+                                    keys, counts, rows),
+            'VALS': lambda: rows_in(f'VALS layer {index}', layer.stored_values, layer.value_store,
+                                    values, counts, rows)}
+        retyped = {'KEYS': layer.key_store != keys, 'VALS': layer.value_store != values}
         for section, data in waiting:
             kind, element = section.type, section.element
             if kind in indexes.PARSERS and not (same and not retyped['KEYS']):
                 self.dropped.add(kind)
             elif kind in make and not (same and not retyped.get(kind)):
                 if kind in retyped:
-                    name = 'keys' if kind == 'KEYS' else 'values'
-                    element = rowtypes.ITEM_SIZE.get(types[name], 1)
+                    element = (keys if kind == 'KEYS' else values).element
                 writer.put(*make_section(kind, index, element, make[kind]()))
             else:
                 writer.put(section, data)
@@ -185,17 +222,20 @@ def event_bytes(event):
                        event.l1, *flat)
 
 
-def change_rows(source, target, keep=None, keys=None, values=None, label='external'):
+def change_rows(source, target, keep=None, keys=None, values=None, label='external',
+                residual=None):
     """Copies a snapshot from one binary file object to another, with some of its rows, and in other
     types.
 
     keep: a function that gets a Layer and returns for each KV head the rows that stay, as indexes
     or as a mask [S]; None: all stay. keys, values: the type of rows, as Layer.key_type has it, for
-    all layers, or a list for each; None: the types that they have. Returns the types of the
+    all layers, or a list for each; None: the types that they have. residual: with kivi2 and kivi4
+    how many of the last rows stay full; None: as in the snapshot, or 128. Returns the types of the
     sections that it has dropped, since they depend on rows or keys that have changed. Raises Bad
-    for what is read, ValueError for what keep() returns and for rows that a type cannot hold; then
-    the output has no end."""
-    change, snapshot, tape, waiting = Change(keep, keys, values, label), Snapshot(), [], []
+    for what is read, ValueError for what keep() returns, for rows that a type cannot hold and for
+    rows of kivi2 and kivi4 that do not all stay; then the output has no end."""
+    change = Change(keep, keys, values, label, residual)
+    snapshot, tape, waiting = Snapshot(), [], []
     signature, writer, preamble = Signature(change.options), None, b''
     for section in container.sections(source, snapshot, tape):
         data = b''.join(tape)
@@ -222,7 +262,8 @@ def change_rows(source, target, keep=None, keys=None, values=None, label='extern
     return sorted(change.dropped)
 
 
-def row_stage(keep=None, keys=None, values=None, label='external'):
+def row_stage(keep=None, keys=None, values=None, label='external', residual=None):
     """The whole of a program that is a stage of a pipe: change_rows() from standard input to
     standard output, and the messages and exit codes of kvpipe(7)."""
-    run_stage(lambda source, target: change_rows(source, target, keep, keys, values, label))
+    run_stage(lambda source, target: change_rows(source, target, keep, keys, values, label,
+                                                 residual))

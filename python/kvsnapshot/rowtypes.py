@@ -1,5 +1,5 @@
 """How rows of keys and values are stored (kv-snapshot.md, 4.4 and 4.20): as elements of a dtype, or
-quantised.
+quantised, each by itself. kivi.py has the types that do not store each row by itself.
 
 numbers() reads rows, stored() writes them; both need NumPy and compute in f32. What a
 reader needs for its checks does without it."""
@@ -75,39 +75,6 @@ def fault(kind, E, data):
             if b'\x7f' in codes or b'\xff' in codes:
                 return row, 'a code is NaN'
     return None
-
-
-def wrong_rows(kind, E, data, rows):
-    """The same of the rows of all KV heads, [G], of any type: where and what, '' for nothing."""
-    found = kind in QUANTISED and fault(kind, E, data)
-    if not found:
-        return ''
-    row, what = found
-    for g, count in enumerate(rows):
-        if row < count:
-            return f'KV head {g} row {row}: {what}'
-        row -= count
-
-
-def wrong_types(types, dtype, layers, E):
-    """What is wrong with row_types of HEAD (4.1), as the end of a message; '' for nothing."""
-    if type(types) is not dict:
-        return f': {types!r} is no object'
-    for name in sorted({'keys', 'values', *types}):
-        if name not in ('keys', 'values'):
-            return f'.{name} is not known'
-        if type(types.get(name)) is not list:
-            return f'.{name} is missing, or no list'
-        if len(types[name]) != layers:
-            return f'.{name}: types of {len(types[name])} layers of {layers}'
-        for l, kind in enumerate(types[name]):
-            if type(kind) is not str or kind not in (dtype, *QUANTISED):
-                return f'.{name} layer {l}: {kind!r} is neither dtype nor a quantised type'
-            if kind in QUANTISED and misfit(kind, E):
-                return f'.{name} layer {l}: {misfit(kind, E)}'
-    if all(kind == dtype for name in types for kind in types[name]):
-        return ': no type is quantised'
-    return ''
 
 
 # ---- with NumPy ----

@@ -231,6 +231,9 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 	printf(LINE "%s\n", "dtype", kv_dtype_name(head->dtype));
 	if (kv_head_is_quantised(head))
 		printf(LINE "%s\n", "row types", rows_words(words, head));
+	if (kv_head_is_grouped(head))
+		printf(LINE "the last %u rows of a KV head are %s\n", "residual", head->residual,
+		    kv_dtype_name(head->dtype));
 	printf(LINE "%" PRIu64 "\n", "tokens", info->tokens);
 	printf(LINE "%u\n", "next position", head->next_position);
 	printf(LINE "%" PRIu64 ", %.1f %% of tokens x layers x KV heads\n", "rows", info->rows,

@@ -21,7 +21,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
 
 import good                                       # noqa: E402
+import goodkivi                                   # noqa: E402
 import goodrows                                   # noqa: E402
+import kvkivi                                     # noqa: E402
 import kvread                                     # noqa: E402
 import kvrow                                      # noqa: E402
 from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
@@ -56,6 +58,8 @@ OTHERS = (b'true', b'false', b'null', b'[]', b'{}', b'[1]', b'{"a":1}', b'[1.0,2
           b'/**/1', b'[9223372036854775808]', b'{"a":-9223372036854775809}', b'[1e999]', b'[-0]')
 BESIDE = (b' ', b'\n', b'\t', b'\r', b'\x0b', b'\x0c', b'\xc2\xa0', b'\xef\xbb\xbf', b'\0', b'x',
           b',', b'{}', b'//')
+RESIDUALS = (32, 64, 96, 128, 4096, 0, 1, 16, 31, 33, 48, 4097, 4128, -32, 1 << 31, 1 << 32,
+             1 << 64)
 ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
 ROPE_KEYS = ('attention_factor', 'beta_fast', 'beta_slow', 'factor', 'factors', 'high_freq_factor',
              'low_freq_factor',
@@ -144,9 +148,13 @@ def edit_head(r, h):
 
 
 def edit_types(r, h):
-    """A type otherwise, a list longer or shorter, or another width of the head."""
-    types, what = h['row_types'][r.choice(('keys', 'values'))], r.randrange(8)
-    if what == 0:
+    """A type otherwise, a list longer or shorter, another residual or width of the head."""
+    types, what = h['row_types'][r.choice(('keys', 'values'))], r.randrange(9)
+    if 'residual' in h['row_types'] and r.random() < .3:
+        h['row_types']['residual'] = r.choice(RESIDUALS) if r.random() < .7 else leaf(r)
+    elif what == 8:
+        h['row_types']['residual'] = r.choice(RESIDUALS)
+    elif what == 0:
         h['model']['head_width'] = r.choice((1, 16, 31, 33, 64, 96, 1024))
     elif what == 1:
         types.append(r.choice(types))
@@ -154,7 +162,8 @@ def edit_types(r, h):
         types.pop()
     else:
         types[r.randrange(len(types))] = r.choice(
-            (*kvrow.TYPES, *kvrow.TYPES, 'bf16', 'f16', 'f32', 'q8_1', 'f16-hadamard', leaf(r)))
+            (*kvrow.TYPES, *kvkivi.BITS, *kvrow.TYPES, *kvkivi.BITS, 'bf16', 'f16', 'f32', 'q8_1',
+             'f16-hadamard', 'kivi2-hadamard', leaf(r)))
 
 
 def good_rope(r, kind):
@@ -231,6 +240,14 @@ def log(r, layers, heads):
     return out
 
 
+def edit_half(r, content):
+    """What may be a scale or minimum is none, or the greatest; or a code is."""
+    content = bytearray(content)
+    struct.pack_into('<H', content, 2 * r.randrange(len(content) // 2),
+                     r.choice((0x7c00, 0xfc00, 0x7e01, 0xfdff, 0x7bff, 0xfbff, 0x7fff)))
+    return bytes(content)
+
+
 def edit_section(r, sections):
     s = r.choice(sections)
     what = r.randrange(8)
@@ -244,6 +261,8 @@ def edit_section(r, sections):
         s.set(log(r, 2, 2) if what < 4 else edit_words(r, s.content))
     elif s.type in ('sCOR', 'pAID') and what < 3:
         s.set(edit_label(r, s.content))
+    elif s.type in ('KEYS', 'VALS') and s.element == 1 and len(s.content) > 1 and what < 4:
+        s.set(edit_half(r, s.content))
     elif what < 6:
         s.set(edit_words(r, s.content))
     elif what == 6:
@@ -269,8 +288,22 @@ def edit_order(r, sections):
         sections[at].type = r.choice(KNOWN)
 
 
+def grouped(r):
+    """Rows of KIVI's types, beside others, in KV heads of as many as matters to the residual."""
+    layers, heads = r.choice((1, 2)), r.choice((1, 2, 3))
+    dtype, E = r.choice(('bf16', 'f16', 'f32')), 32
+    R = r.choice((32, 32, 64, 4096) if r.random() < .8 else (48, 80, 4128))
+    kinds = [[r.choice((*kvkivi.BITS, *kvkivi.BITS, 'q4_0', 'fp8-hadamard', dtype))
+              for _ in range(layers)] for _ in range(2)]
+    kinds[r.randrange(2)][r.randrange(layers)] = r.choice(list(kvkivi.BITS))
+    counts = [[r.choice((0, 1, 31, 32, 33, 63, 64, 65, 70)) for _ in range(heads)]
+              for _ in range(layers)]
+    return goodkivi.grouped(*kinds, R, dtype, [goodkivi.first(*own) for own in counts], heads, E,
+                            scored=r.choice((None, 'x')), tools=good.TOOLS)
+
+
 def sound(r):
-    kind = r.randrange(7)
+    kind = r.randrange(9)
     if kind == 0:
         return good.logged(r.choice((None, good.runs())))
     if kind == 1:
@@ -285,6 +318,8 @@ def sound(r):
     if kind == 5:
         return r.choice((goodrows.mixed, lambda: goodrows.indexed('bf16'),
                          goodrows.indexed_hadamard))()
+    if kind > 6:
+        return grouped(r)
     h = r.choice([h for _, h in good.families()])
     return good.sections(h, [[[0]]] * h['model']['layers'], [0], tools=good.TOOLS)
 

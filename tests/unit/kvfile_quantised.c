@@ -178,9 +178,35 @@ check_heads(void)
 	    strstr(kv_writer_error(w), "q4_0 does not allow a head width of 80") != NULL,
 	    "width 80: %s", kv_writer_error(w));
 	kv_writer_free(w);
-	make_head(&head, (enum kv_row_type)10);
-	check(kv_create(path("type"), &head, 0, &w) == KV_EINVAL, "type 10");
+	make_head(&head, (enum kv_row_type)12);
+	check(kv_create(path("type"), &head, 0, &w) == KV_EINVAL, "type 12");
 	kv_writer_free(w);
+}
+
+/* The same of `residual`, which is there with KIVI's types only */
+static void
+check_residual(void)
+{
+	static const uint32_t bad[] = { 0, 1, 31, 48, 4128, UINT32_MAX - 31 };
+	struct kv_head head, again;
+	struct kv_writer *w;
+	char *json, text[256];
+	size_t i;
+
+	make_head(&head, KV_ROW_KIVI4);
+	head.residual = 96;
+	check(kv_head_to_json(&head, &json) == KV_OK && strstr(json, ",\"row_types\":{\"keys\":"
+	    "[\"kivi4\",\"bf16\"],\"residual\":96,\"values\":[\"bf16\",\"kivi4\"]}}") != NULL,
+	    "HEAD is %s", json);
+	check(kv_head_from_json(&again, json, strlen(json), text, sizeof text) == KV_OK &&
+	    memcmp(&again, &head, sizeof head) == 0, "HEAD read back: %s", text);
+	free(json);
+	for (i = 0; i < COUNT(bad); i++) {
+		head.residual = bad[i];
+		check(kv_create(path("residual"), &head, 0, &w) == KV_EINVAL, "residual %u",
+		    bad[i]);
+		kv_writer_free(w);
+	}
 }
 
 /* Rows are copied into rows of the same type only, also where the bytes are as many. */
@@ -221,6 +247,7 @@ main(void)
 		check_pieces(all[i]);
 	}
 	check_heads();
+	check_residual();
 	check_copy_between_types();
 	return check_done();
 }
