@@ -251,16 +251,6 @@ struct call {
 	enum over_queries over;
 };
 
-/* lse alone is for attention mass, whose scores are in f32. */
-static void
-use_vnni(const struct plan *p, struct attend_job *j)
-{
-	if (p->vnni != NULL && p->vnni->takes_keys(j->k_type, j->E))
-		j->k_vnni = p->vnni;
-	if (p->vnni != NULL && p->vnni->takes_values(j->v_type, j->E))
-		j->v_vnni = p->vnni;
-}
-
 /* A block of query rows of one KV head over one split of its rows. The last query rows, which
  * see most, come first: the threads then end at about the same time. */
 static void
@@ -279,10 +269,10 @@ attend_item(void *arg, size_t item, int thread)
 		lse = a->part_lse + c * p->N * p->H;
 	}
 	start_job(p, &j, a->scratch + (size_t)thread * p->floats, g, n0);
-	if (o == NULL)
+	if (o == NULL)                  /* for attention mass, whose scores are in f32 */
 		j.v = NULL;
 	else
-		use_vnni(p, &j);
+		cpu_use_vnni(p->vnni, &j);
 	j.first += c * p->split_rows;
 	if (j.last > j.first + p->split_rows)
 		j.last = j.first + p->split_rows;
@@ -292,7 +282,10 @@ attend_item(void *arg, size_t item, int thread)
 	memset(j.l, 0, j.M * 16 * sizeof *j.l);
 	for (m = 0; m < j.M; m++)
 		j.m[m] = -INFINITY;
-	p->simd->attend(&j);
+	if (p->rows->recent != NULL)
+		cpu_attend_recent(p->simd, p->vnni, p->rows, g, &j);
+	else
+		p->simd->attend(&j);
 	for (m = 0; m < j.M; m++) {
 		at = (n0 + m / p->R) * p->H + g * p->R + m % p->R;
 		finish_job(p, &j, m, o == NULL ? NULL : o + at * p->E,
@@ -556,7 +549,8 @@ cpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 	struct call a = { .d = d, .plan = &p, .norm = lse, .mass = mass, .stride = stride,
 	    .over = over };
 
-	if (d->error[0] != '\0' || query->N == 0 || !make_plan(d, &p, query, rows, NULL))
+	if (d->error[0] != '\0' || query->N == 0 || cpu_refuse_recent(d, rows, "attention mass") ||
+	    !make_plan(d, &p, query, rows, NULL))
 		return;
 	if ((a.scratch = cpu_scratch(d, d->threads * mass_floats(&p) * sizeof *a.scratch)) != NULL)
 		add_mass(&a);
@@ -572,7 +566,8 @@ cpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 	const size_t queries = (size_t)query->N * query->H, lses = round_up(queries, 16);
 	size_t floats, h;
 
-	if (d->error[0] != '\0' || !make_plan(d, &p, query, rows, NULL) ||
+	if (d->error[0] != '\0' || cpu_refuse_recent(d, rows, "window mass") ||
+	    !make_plan(d, &p, query, rows, NULL) ||
 	    (own != NULL && !make_plan(d, &po, query, own, NULL)))
 		return;
 	floats = attend_floats(d, &p, 0);

@@ -32,6 +32,7 @@ cpu_can_be_chosen(struct dev *d, const struct layer_rows *rows, const struct cho
 {
 	uint32_t g;
 
+	(void)cpu_refuse_recent(d, rows, "chosen entries");
 	if (c->rows == 0)
 		cpu_fail(d, "chosen entries of 0 rows");
 	for (g = 0; g < rows->heads; g++)

@@ -63,7 +63,7 @@ cpu_compact(struct dev *d, struct layer_rows *c, float *mass, size_t stride, uin
 	size_t moved = 0;
 	uint32_t g;
 
-	if (d->error[0] != '\0')
+	if (d->error[0] != '\0' || cpu_refuse_recent(d, c, "keep"))
 		return;
 	if (c->heads == 0 || H % c->heads != 0) {
 		cpu_fail(d, "keep: %u query heads over %u KV heads", H, c->heads);

@@ -216,6 +216,7 @@ cpu_weights(struct dev *d, const void *host, size_t bytes)
 
 const struct ops cpu_ops = {
 	.name = "cpu",
+	.takes_recent = 1,
 	.shares_memory = 1,
 	.open = cpu_open,
 	.close = cpu_close,

@@ -95,7 +95,7 @@ fits(struct dev *d, const struct entries *e, const struct layer_rows *rows, size
 {
 	size_t g;
 
-	if (d->error[0] != '\0')
+	if (d->error[0] != '\0' || cpu_refuse_recent(d, rows, "index"))
 		return 0;
 	if (e->heads != rows->heads || e->width != rows->width || e->rows == 0 ||
 	    e->bytes != bytes || rows_k_bytes(rows) == 0) {
@@ -368,7 +368,7 @@ cpu_key_scores(struct dev *d, float *score, size_t stride, const struct query *q
 		.score = score, .stride = stride };
 	size_t items;
 
-	if (!start_scores(d, &c, query, rows->heads))
+	if (!start_scores(d, &c, query, rows->heads) || cpu_refuse_recent(d, rows, "key scores"))
 		return;
 	items = cut(&c, rows->len, rows->heads, 1);
 	cpu_run(d, key_scores_item, &c, items, items * ITEM_ROWS * c.E);

@@ -7,6 +7,7 @@
  *               into items
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
+ * cpu_recent.c  KIVI's rows, the last of which are full: appending, attention
  * cpu_compact.c compact: the kept rows move up
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: gather and rebuild of the chosen rows
@@ -15,6 +16,7 @@
  * simd_*.c      inner loops, compiled once per instruction set
  * simd_quantised.h  rows of any type as vectors
  * simd_skinny.h     attention of few query rows
+ * simd_kivi.h       KIVI's keys, by channel
  * bf16_avx512.c inner loops of products in bf16, for the one set that has them
  * vnni_avx512.c attention over quantised rows in integers, likewise
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
@@ -54,6 +56,9 @@ struct attend_job {
 	 * transforms queries before and outputs after it */
 	enum kv_row_type k_type, v_type;
 	size_t k_bytes, v_bytes;     /* of a row */
+	/* rows of the head in front of k, and of v: those of KIVI's that are not there. A multiple
+	 * of KV_GROUP_ROWS where k_type is KIVI's */
+	size_t k_before, v_before;
 	size_t E, M;
 	size_t first, last;          /* rows first..last-1 of the head, or of those chosen */
 	const uint32_t *at;          /* [last - first] where these are in k and v; NULL: in order */
@@ -268,6 +273,18 @@ int cpu_one_query_row(struct dev *, const struct query *);
 size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t g);
 /* Returns 0 after remembering the failure. */
 int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chosen *);
+
+/* append() to rows of KIVI's types. Does not change len. */
+void cpu_append_recent(struct dev *, struct layer_rows *, const float *k, const float *v,
+    const uint32_t *pos, uint32_t N);
+/* Has keys, and values, that vnni (NULL: none) takes computed in integers. */
+void cpu_use_vnni(const struct vnni_products *vnni, struct attend_job *);
+/* simd->attend() of rows of KIVI's types of KV head g, part by part: one maximum, sum and output go
+ * through all parts. */
+void cpu_attend_recent(const struct simd *, const struct vnni_products *, const struct layer_rows *,
+    size_t g, struct attend_job *);
+/* For ops that do not take such rows. Returns 1 after remembering the failure, 0 for other rows. */
+int cpu_refuse_recent(struct dev *, const struct layer_rows *, const char *op);
 
 /* Are rows of the type stored as their Walsh-Hadamard transform? */
 static inline int

@@ -163,7 +163,10 @@ cpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 		}
 	if (d->error[0] != '\0')
 		return;
-	cpu_run(d, append_row, &r, N, N * r.heads * r.width);
+	if (c->recent != NULL)
+		cpu_append_recent(d, c, k, v, pos, N);
+	else
+		cpu_run(d, append_row, &r, N, N * r.heads * r.width);
 	for (g = 0; g < c->heads && d->error[0] == '\0'; g++)
 		c->len[g] += N;
 }

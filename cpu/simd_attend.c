@@ -10,7 +10,7 @@
  * more than using it, and the limit is memory. Then keys and values are widened in registers,
  * each time they are needed: one row's dot products have the elements of the head along the
  * lanes, and the lanes of VL of them are added up together. */
-#include "cpu/simd_skinny.h"
+#include "cpu/simd_kivi.h"
 
 /* c[mr][nr vectors] <- a[mr][K] . b[K][nr vectors] (+ c when add) */
 INLINE void
@@ -112,7 +112,8 @@ widen_values(float *vt, const struct tile *t, const enum kv_row_type type, size_
 static void
 load_tile(const struct attend_job *j, const struct tile *t)
 {
-#define TRANSPOSE(type) transpose_keys(j->kt, t, type, j->E)
+#define TRANSPOSE(type) (IS_KIVI(type) ? kivi_tile(j->kt, t, type, j->E) : \
+	    transpose_keys(j->kt, t, type, j->E))
 #define WIDEN(type) widen_values(j->vt, t, type, j->E)
 	FOR_ROW_TYPE(j->k_type, TRANSPOSE);
 	if (t->v != NULL)
@@ -127,12 +128,14 @@ load_tile(const struct attend_job *j, const struct tile *t)
 static struct tile
 tile_of(const struct attend_job *j, size_t s)
 {
-	const size_t skip = j->at != NULL ? 0 : s;
+	const size_t k_row = j->at != NULL ? 0 : s - j->k_before;
+	const size_t v_row = j->at != NULL ? 0 : s - j->v_before;
+	const size_t in_group = IS_KIVI(j->k_type) ? k_row % KV_GROUP_ROWS : 0;
 	const size_t left = j->last - s, rows = left < KEY_TILE ? left : KEY_TILE;
-	struct tile t = { .k = (const char *)j->k + skip * j->k_bytes, .rows = rows,
-		.k_bytes = j->k_bytes, .v_bytes = j->v_bytes };
+	struct tile t = { .k = (const char *)j->k + (k_row - in_group) * j->k_bytes,
+		.skip = in_group, .rows = rows, .k_bytes = j->k_bytes, .v_bytes = j->v_bytes };
 
-	t.v = j->v == NULL ? NULL : (const char *)j->v + skip * j->v_bytes;
+	t.v = j->v == NULL ? NULL : (const char *)j->v + v_row * j->v_bytes;
 	t.at = j->at != NULL ? j->at + (s - j->first) : in_order;
 	t.ahead = j->at == NULL ? KEY_TILE : left - rows < KEY_TILE ? left - rows : KEY_TILE;
 	return t;
@@ -218,7 +221,8 @@ INLINE void
 skinny_scores_as(const struct attend_job *j, const struct tile *t, size_t m, size_t n,
     const int listed)
 {
-#define SCORES(type) skinny_scores(j->s, j->q + m * j->E, n, t, type, j->E, listed)
+#define SCORES(type) (IS_KIVI(type) ? kivi_scores(j->s, j->q + m * j->E, n, t, type, j->E) : \
+	    skinny_scores(j->s, j->q + m * j->E, n, t, type, j->E, listed))
 	FOR_ROW_TYPE(j->k_type, SCORES);
 #undef SCORES
 }

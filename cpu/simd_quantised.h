@@ -19,7 +19,8 @@
 #include "cpu/simd.h"
 
 #define COLUMN_STEP 16
-#define HAS_BLOCKS(type) ((type) >= KV_ROW_Q8_0 && (type) <= KV_ROW_Q5_0)
+#define IS_KIVI(type) ((type) == KV_ROW_KIVI2 || (type) == KV_ROW_KIVI4)
+#define HAS_BLOCKS(type) (((type) >= KV_ROW_Q8_0 && (type) <= KV_ROW_Q5_0) || IS_KIVI(type))
 #define COLUMNS(type) (HAS_BLOCKS(type) ? 2 : 1)
 #define COLUMN(type) (HAS_BLOCKS(type) ? COLUMN_STEP : VL)
 #define BLOCK(type) (HAS_BLOCKS(type) ? 2 * COLUMN_STEP : VL)
@@ -35,6 +36,8 @@
 	case KV_ROW_Q5_0: CALL(KV_ROW_Q5_0); break; \
 	case KV_ROW_INT8: CALL(KV_ROW_INT8); break; \
 	case KV_ROW_FP8: CALL(KV_ROW_FP8); break; \
+	case KV_ROW_KIVI2: CALL(KV_ROW_KIVI2); break; \
+	case KV_ROW_KIVI4: CALL(KV_ROW_KIVI4); break; \
 	default: CALL(KV_ROW_F32); \
 	} \
 } while (0)
@@ -47,7 +50,8 @@ typedef int8_t vc_any __attribute__((vector_size(VL), aligned(1), may_alias));
 INLINE size_t
 block_bytes(const enum kv_row_type type)
 {
-	return type == KV_ROW_Q8_0 ? 34 : type == KV_ROW_Q4_0 ? 18 : type == KV_ROW_Q4_1 ? 20 : 22;
+	return type == KV_ROW_Q8_0 ? 34 : type == KV_ROW_Q4_0 ? 18 : type == KV_ROW_Q5_0 ? 22 :
+	    type == KV_ROW_KIVI2 ? 12 : 20;
 }
 
 /* VL bytes as numbers of 32 bits, without a sign and with */
@@ -101,6 +105,70 @@ e4m3(vi code)
 	return (vf)((vu)code << 20 & 0x87f00000) * 0x1p120f;
 }
 
+/* Codes i .. i+VL-1 of a block of KIVI's, as numbers; i is a multiple of VL. A code of 2 bits, or
+ * with 16 lanes of 4, is looked up by a permutation that ignores the bits above it: no mask, no
+ * conversion. */
+INLINE vf
+kivi_codes(const unsigned char *block, const size_t i, const enum kv_row_type type)
+{
+	const unsigned bits = type == KV_ROW_KIVI2 ? 2 : 4;
+	uint32_t word;
+#if VL == 16
+	const __m512i shift = bits == 2 ?
+	    _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) :
+	    _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+	const __m512 twos = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+	const __m512 fours = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+	const __m512i halves = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+	__m512i words;
+
+	if (bits == 2) {
+		memcpy(&word, block + 4 + i / 4, sizeof word);
+		words = _mm512_set1_epi32((int)word);
+	} else
+		words = _mm512_permutexvar_epi32(halves, _mm512_castsi128_si512(
+		    _mm_loadu_si64(block + 4 + i / 2)));
+	return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shift), bits == 2 ? twos : fours);
+#else
+	vu words, shift;
+	unsigned lane;
+
+	memcpy(&word, block + 4 + i * bits / 32 * 4, sizeof word);
+	words = (vu){ 0 } + word;
+	for (lane = 0; lane < VL; lane++)
+		shift[lane] = (uint32_t)(i * bits % 32) + lane * bits;
+#if VL == 8
+	if (bits == 2)
+		return _mm256_permutevar8x32_ps(_mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3),
+		    (__m256i)(words >> shift));
+#endif
+	return __builtin_convertvector((vi)(words >> shift & ((1u << bits) - 1)), vf);
+#endif
+}
+
+/* Scale and minimum of a block of KIVI's, in all lanes each */
+INLINE void
+kivi_scale(vf *scale, vf *least, const unsigned char *block)
+{
+#if VL > 4
+	int both;
+
+	memcpy(&both, block, sizeof both);
+#endif
+#if VL == 16
+	*least = _mm512_cvtph_ps(_mm256_set1_epi32(both));
+	*scale = _mm512_moveldup_ps(*least);
+	*least = _mm512_movehdup_ps(*least);
+#elif VL == 8
+	*least = _mm256_cvtph_ps(_mm_set1_epi32(both));
+	*scale = _mm256_moveldup_ps(*least);
+	*least = _mm256_movehdup_ps(*least);
+#else
+	*scale = vhalf(block);
+	*least = vhalf(block + 2);
+#endif
+}
+
 /* Channels 16 upper + at .. of a block, at + VL <= 16 */
 INLINE vf
 load_in_block(const unsigned char *block, size_t at, const int upper, const enum kv_row_type type)
@@ -111,6 +179,8 @@ load_in_block(const unsigned char *block, size_t at, const int upper, const enum
 	vu four, bit;
 	int i;
 
+	if (IS_KIVI(type))
+		return kivi_codes(block, 16 * (size_t)upper + at, type) * d + vhalf(block + 2);
 	if (type == KV_ROW_Q8_0)
 		return __builtin_convertvector(vload_i8(block + 2 + 16 * upper + at), vf) * d;
 	four = vload_u8(code);
@@ -175,8 +245,16 @@ load_columns(vf *x, const char *row, size_t e, const enum kv_row_type type)
 {
 	const unsigned char *block = (const unsigned char *)row + e / 32 * block_bytes(type);
 
+	vf scale, least;
+
 	if (!HAS_BLOCKS(type)) {
 		x[0] = load_channels(row, e, type);
+		return;
+	}
+	if (IS_KIVI(type)) {
+		kivi_scale(&scale, &least, block);
+		x[0] = vmadd(kivi_codes(block, e % 16, type), scale, least);
+		x[1] = vmadd(kivi_codes(block, 16 + e % 16, type), scale, least);
 		return;
 	}
 	x[0] = load_in_block(block, e % 16, 0, type);

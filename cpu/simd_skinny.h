@@ -28,6 +28,7 @@ struct tile {
 	const char *k, *v;           /* v NULL: not wanted */
 	size_t k_bytes, v_bytes;     /* of a row */
 	const uint32_t *at;
+	size_t skip;                 /* KIVI's keys: rows of the group at k in front of the tile */
 	size_t rows;
 	size_t ahead;                /* rows of the next tile, at[KEY_TILE] .. */
 };

@@ -358,6 +358,7 @@ gpu_rows_to_come(const struct dev *d, const struct layer_rows *l)
 const struct ops gpu_ops = {
 	.name = "cuda",
 	.runs_ahead = 1,
+	.takes_recent = 0,
 	.shares_memory = 0,
 	.open = gpu_open,
 	.close = gpu_close,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/cache.h"
+#include "cache/cache_recent.h"
 #include "ops/layer_rows.h"
 
 uint64_t
@@ -57,6 +57,13 @@ cache_set_row_types(struct cache *c, const struct kv_head *head)
 		c->layer[l].k_type = (enum kv_row_type)head->key_type[l];
 		c->layer[l].v_type = (enum kv_row_type)head->value_type[l];
 	}
+	c->residual = head->residual;
+}
+
+int
+cache_is_grouped(const struct cache *c)
+{
+	return c->residual != 0;
 }
 
 /* Frees the memory of layer l on the device, and its positions on the host. */
@@ -68,6 +75,7 @@ free_rows(struct cache *c, uint32_t l)
 	c->model->ops->free(c->model->dev, rows->k);
 	c->model->ops->free(c->model->dev, rows->v);
 	c->model->ops->free(c->model->dev, rows->pos);
+	recent_free(c, l);
 	rows->k = rows->v = NULL;
 	rows->pos = NULL;
 	if (c->pos[l] != NULL) {
@@ -244,7 +252,8 @@ sum_of(const uint32_t *n, uint32_t heads)
 	return sum;
 }
 
-/* Moves layer l into memory for capacity[g] rows of each head; the rows in use keep their contents.
+/* Moves layer l into memory for capacity[g] rows of each head; the rows in use keep their contents
+ * (KIVI's full rows lie elsewhere, cache_recent.h).
  * Gives the old memory to spare_to, an empty layer; NO_LAYER: frees it. */
 static int
 resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
@@ -265,7 +274,7 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 		return MODEL_ENOMEM;
 	for (g = 0; g < rows->heads; g++) {
 		to.start[g] = total;
-		total += capacity[g];
+		total += recent_capacity(rows, capacity[g]);
 	}
 	to.k = o->alloc(d, total * k_row + 1);
 	to.v = o->alloc(d, total * v_row + 1);
@@ -341,6 +350,17 @@ cache_reserve_layers(struct cache *c, uint32_t more, uint32_t l0, uint32_t l1)
 }
 
 int
+cache_reserve_step(struct cache *c, uint32_t N)
+{
+	uint32_t l;
+	int rc = 0;
+
+	for (l = 0; rc == 0 && cache_is_grouped(c) && l < c->model->id.layers; l++)
+		rc = recent_reserve(c, l, N);
+	return rc;
+}
+
+int
 cache_reserve(struct cache *c, uint32_t more)
 {
 	return cache_reserve_layers(c, more, 0, c->model->id.layers);
@@ -364,6 +384,8 @@ cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
 	}
 	if (rc == 0)
 		rc = resize(c, l, capacity, NO_LAYER);
+	if (rc == 0)
+		rc = recent_init(c, l, len);
 	free(capacity);
 	for (g = 0; rc == 0 && g < rows->heads; g++) {
 		rows->len[g] = len[g];
@@ -538,6 +560,7 @@ cache_mark(struct cache *c, struct cache_mark *mark)
 		memcpy(mark->len + (size_t)l * G, c->layer[l].len, G * sizeof *mark->len);
 	c->logged = 0;
 	c->marked = 1;
+	c->mark_len = mark->len;
 	return mark->len != NULL ? 0 : MODEL_ENOMEM;
 }
 
@@ -547,8 +570,10 @@ cache_go_back(struct cache *c, const struct cache_mark *mark)
 	const uint32_t G = c->model->id.kv_heads;
 	uint32_t l;
 
-	for (l = 0; l < c->model->id.layers; l++)
+	for (l = 0; l < c->model->id.layers; l++) {
 		memcpy(c->layer[l].len, mark->len + (size_t)l * G, G * sizeof *mark->len);
+		recent_go_back(&c->layer[l]);
+	}
 	c->next_position = mark->next_position;
 	c->n_tokens = mark->n_tokens;
 }
@@ -557,10 +582,18 @@ uint64_t
 cache_bytes(const struct cache *c)
 {
 	uint64_t bytes = 0;
-	uint32_t l;
+	uint32_t l, g;
 
-	for (l = 0; l < c->model->id.layers; l++)
-		bytes += sum_of(c->layer[l].len, c->layer[l].heads) *
-		    (rows_k_bytes(&c->layer[l]) + rows_v_bytes(&c->layer[l]));
+	for (l = 0; l < c->model->id.layers; l++) {
+		const struct layer_rows *rows = &c->layer[l];
+
+		if (rows->recent == NULL)
+			bytes += sum_of(rows->len, rows->heads) *
+			    (rows_k_bytes(rows) + rows_v_bytes(rows));
+		else
+			for (g = 0; g < rows->heads; g++)
+				bytes += recent_bytes(rows, g, KV_KEYS) +
+				    recent_bytes(rows, g, KV_VALS);
+	}
 	return bytes;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cache/cache_point.h"
+#include "cache/cache_recent.h"
 
 /* A copy of a layer's positions, KV head after KV head, and of its mass, query head after query
  * head */
@@ -177,6 +178,7 @@ cut_rows(struct cache *c, uint32_t l, uint32_t position)
 			rows->len[g]--;
 		rc = clear_mass(c, l, g, rows->len[g], had);
 	}
+	recent_go_back(rows);
 	return rc;
 }
 

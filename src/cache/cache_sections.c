@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/cache_recent.h"
 #include "cache/cache_sections.h"
 #include "libkvfile/codec.h"
 
@@ -20,6 +21,7 @@ snapshot_head(const struct cache *c, struct kv_head *head)
 		head->key_type[l] = (uint8_t)c->layer[l].k_type;
 		head->value_type[l] = (uint8_t)c->layer[l].v_type;
 	}
+	head->residual = c->residual;
 }
 
 /* ---- loading ---- */
@@ -69,6 +71,13 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	uint32_t g;
 	int rc = kv_load(r, &data);
 
+	if (rc == KV_OK && rows->recent != NULL) {
+		for (g = 0; g < rows->heads; g++) {
+			recent_put(c, sec->layer, g, sec->kind, (const char *)data + at);
+			at += recent_bytes(rows, g, sec->kind);
+		}
+		return KV_OK;
+	}
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
 		if (rows->len[g] > 0)                   /* without rows there may be no memory */
 			c->model->ops->put(c->model->dev, to + rows->start[g] * row,
@@ -251,6 +260,19 @@ get_rows(const struct cache *c, const struct rows_elsewhere *other, uint32_t l, 
 	return KV_OK;
 }
 
+/* The same, of a layer of KIVI's */
+static int
+get_kivi(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char *to)
+{
+	float *buffer = malloc(2 * KV_GROUP_ROWS * c->layer[l].width * sizeof *buffer);
+	int rc = KV_ENOMEM;
+
+	if (buffer != NULL)
+		rc = recent_get(c, l, g, kind, to, buffer) == 0 ? KV_OK : KV_EINVAL;
+	free(buffer);
+	return rc;
+}
+
 /* Writes KEYS or VALS. */
 static int
 save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewhere *other,
@@ -265,13 +287,15 @@ save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewh
 	char *buf;
 
 	for (g = 0; g < rows->heads; g++)
-		size += rows->len[g] * row;
+		size += rows->recent != NULL ? recent_bytes(rows, g, kind) : rows->len[g] * row;
 	if ((buf = malloc(size)) == NULL)
 		return KV_ENOMEM;
 	span.data = buf;
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
-		rc = get_rows(c, other, layer, g, kind, buf + span.size);
-		span.size += rows->len[g] * row;
+		rc = rows->recent != NULL ? get_kivi(c, layer, g, kind, buf + span.size) :
+		    get_rows(c, other, layer, g, kind, buf + span.size);
+		span.size += rows->recent != NULL ? recent_bytes(rows, g, kind) :
+		    rows->len[g] * row;
 	}
 	if (rc == KV_OK)
 		rc = kv_write(w, kv_kind_type(kind), layer, kv_row_element(type), &span, 1);

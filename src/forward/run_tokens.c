@@ -20,12 +20,21 @@ embed_input(const struct model *m, struct workspace *ws, const struct run_input 
 		m->ops->put(m->dev, ws->x, in->x + at * D, N * D * sizeof *in->x);
 }
 
+/* Tokens that run at once. After KIVI's rows one: which rows a query sees as codes depends on the
+ * rows before it (kv-snapshot(5), 4.21). */
+static uint32_t
+rows_at_once(const struct cache *c, const struct workspace *ws)
+{
+	return cache_is_grouped(c) ? 1 : ws->rows;
+}
+
 int
 run_chunks(const struct model *m, struct sequence *s, struct workspace *ws,
     const struct run_input *in, size_t n, uint32_t *position, struct observation *obs,
     const struct step_hook *step, char *err, size_t errlen)
 {
 	struct cache *c = s->cache;
+	const uint32_t most = rows_at_once(c, ws);
 	const char *failure;
 	uint32_t N, i;
 	size_t at;
@@ -34,7 +43,7 @@ run_chunks(const struct model *m, struct sequence *s, struct workspace *ws,
 	if (obs != NULL && n > 0)
 		observation_expect(obs, m, *position, n);
 	for (at = 0; at < n; at += N) {
-		N = n - at < ws->rows ? (uint32_t)(n - at) : ws->rows;
+		N = n - at < most ? (uint32_t)(n - at) : most;
 		for (i = 0; i < N; i++)
 			ws->host_pos[i] = *position + i;
 		if ((position == &c->next_position &&
@@ -136,7 +145,7 @@ run_tokens(const struct model *m, struct sequence *s, struct workspace *ws, cons
 	if (rc == 0)
 		rc = run_chunks(m, s, ws, &in, n, &c->next_position, obs, step, err, errlen);
 	if (rc == 0 && n > 0 &&
-	    last_logits(m, c, ws, ws->x + (n - 1) % ws->rows * m->id.hidden) != 0) {
+	    last_logits(m, c, ws, ws->x + (n - 1) % rows_at_once(c, ws) * m->id.hidden) != 0) {
 		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
 		return MODEL_ENOMEM;
 	}

@@ -58,6 +58,8 @@ sequence_reserve_step(struct sequence *s, uint32_t rows)
 {
 	const uint64_t tokens = (uint64_t)s->cache->n_tokens + rows;
 
+	if (cache_reserve_step(s->cache, rows) != 0)
+		return MODEL_ENOMEM;
 	if (s->offload != NULL && offload_reserve(s->offload, rows) != KV_OK)
 		return MODEL_ENOMEM;
 	if (s->head == NULL)

@@ -499,6 +499,7 @@ typedef void op_fetch_wait(struct dev *, uint64_t fetch);
 struct ops {
 	const char *name;            /* "cpu", "cuda" */
 	int runs_ahead;              /* 1: ops return before their work is done */
+	int takes_recent;            /* 1: append, attend, attend_each take recent_rows */
 	int shares_memory;           /* 1: device memory is ordinary memory */
 	op_open *open;
 	op_close *close;

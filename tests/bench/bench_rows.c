@@ -62,6 +62,8 @@ make_rows(struct rows *r, uint32_t E)
 	r->layers = allocate(r->n * 2 * r->bytes);
 	for (i = 0; i < 2 * G; i++)
 		kv_rows_from_f32(r->layers + i * S * row, x, r->type, E, S);
+	for (i = 0; kv_row_type_kivi(r->type) && i < G * S; i += KV_GROUP_ROWS)
+		kv_group_from_f32(r->layers + i * row, x + i % S * E, r->type, E);
 	for (i = 1; i < r->n; i++)
 		memcpy(r->layers + i * 2 * r->bytes, r->layers, 2 * r->bytes);
 	cpu_ops.free(dev, x);
@@ -72,10 +74,14 @@ static struct layer_rows
 layer(const struct rows *r, size_t i, uint32_t E, uint32_t len)
 {
 	static uint64_t start[G];
-	static uint32_t pos[G * S], n[G];
+	static uint32_t pos[G * S], n[G], none[G];
+	static char no_row[1];
+	/* all rows are coded */
+	static struct recent_rows recent = { .k = no_row, .v = no_row, .residual = KV_GROUP_ROWS,
+		.first = none, .k_coded = n, .v_coded = n };
 	struct layer_rows c = { .k = r->layers + i * 2 * r->bytes, .pos = pos, .start = start,
 		.len = n, .heads = G, .width = E, .dtype = KV_BF16, .k_type = r->type,
-		.v_type = r->type };
+		.v_type = r->type, .recent = kv_row_type_kivi(r->type) ? &recent : NULL };
 	uint32_t g, s;
 
 	c.v = (char *)c.k + r->bytes;
@@ -145,7 +151,7 @@ int
 main(int argc, char *argv[])
 {
 	static const char *const all[] = { "f16", "q8_0", "q4_0", "q4_1", "q5_0", "int8", "fp8",
-		"q8_0-hadamard", "q4_0-hadamard" };
+		"q8_0-hadamard", "q4_0-hadamard", "kivi4", "kivi2" };
 	const uint32_t E = argc > 2 ? (uint32_t)atoi(argv[2]) : 64;
 	const uint32_t R = argc > 3 ? (uint32_t)atoi(argv[3]) : 4;
 	const int named = argc > 4, types = named ? argc - 4 : (int)(sizeof all / sizeof all[0]);

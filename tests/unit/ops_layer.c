@@ -278,7 +278,7 @@ make_layer(struct layer *l, struct device *d, const float *x)
 	l->ffn = (struct ffn){ l->norm, l->w[KV_BF16], l->w[KV_BF16], l->w[KV_BF16], 0 };
 	l->rows = (struct layer_rows){ o->alloc(d->dev, G * ROWS * E * 2),
 		o->alloc(d->dev, G * ROWS * E * 2), o->alloc(d->dev, G * ROWS * 4), l->start,
-		l->len, l->capacity, G, E, KV_BF16, 0, 0 };
+		l->len, l->capacity, G, E, KV_BF16, 0, 0, NULL };
 	l->bits = (struct entries){ o->alloc(d->dev, G * ENTRIES * E * 6), E * 6, l->first, l->have,
 		l->space, G, E, 16 };
 	for (i = 0; i < G; i++) {
