@@ -105,7 +105,7 @@ print(((x - y) ** 2).sum() ** .5 / (x ** 2).sum() ** .5)')
 		assert [ ! -e x.kv ]
 	}
 	refused 2 "--keys or --values is needed" full.kv
-	refused 2 "--keys q9_0: want q8_0, q4_0, q4_1, q5_0, int8 or fp8, each also with -hadamard, or bf16, f16 or f32" --keys q9_0 full.kv
+	refused 2 "--keys q9_0: want q8_0, q4_0, q4_1, q5_0, int8 or fp8, each also with -hadamard, kivi2 or kivi4, or bf16, f16 or f32" --keys q9_0 full.kv
 	refused 2 "--values bf16: rows that are not quantised are f32 here (--dtype)" --values bf16 full.kv
 	refused 2 "--skip-layers: '1-' is not a list of layers such as 0,1,30-31" --keys q8_0 --skip-layers 1- full.kv
 	mksnapshot -H 4 -G 2 -E 80 -N 9 -o wide.kv

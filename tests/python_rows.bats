@@ -54,6 +54,8 @@ for x, y in zip(kvsnapshot.read("ragged.kv").layers, read(change(open("ragged.kv
 	python '
 types = set()
 for name, data in vectors("*"):
+    if name.startswith("kivi-"):            # do not store each row by itself
+        continue
     new = read(change(data, keep=lambda l: [np.arange(0, len(p), 2) for p in l.positions]))
     for x, y in zip(read(data).layers, new.layers):
         assert (x.key_type, x.value_type) == (y.key_type, y.value_type)
@@ -109,6 +111,90 @@ for name, data in vectors("rows-mixed"):
     assert [l.value_type for l in new.layers] == ["q4_0", "f16", "q4_1", "f16", "fp8"]
     assert new.head["row_types"]["keys"] == read(data).head["row_types"]["keys"]
     assert new.provenance[-1]["options"] == {"values": ["q4_0", "f16", "q4_1", "f16", "fp8"]}'
+}
+
+@test "rows of kivi2 and kivi4 are stored as kv-quantize stores them, read as its numbers, and stored as elements again" {
+	for dtype in bf16 f16 f32; do
+		mksnapshot -L 2 -H 4 -G 4 -E 64 -N 300,128,40,0 -T 400 -d $dtype -o full.kv
+		for types in kivi2,kivi4,32 kivi4,q8_0,64 $dtype,kivi2,128 kivi2,kivi2,usual; do
+			IFS=, read -r keys values residual <<<"$types"
+			in_sample 2 || continue
+			[ "$residual" != usual ] || residual=
+			kv-quantize --keys "$keys" --values "$values" ${residual:+--residual "$residual"} -o want.kv full.kv
+			kv-quantize --keys $dtype --values $dtype -o plain.kv want.kv
+			python '
+dtype, keys, values, residual = sys.argv[1:]
+full, want, plain = (open(name, "rb").read() for name in ("full.kv", "want.kv", "plain.kv"))
+got = change(full, keys=keys, values=values, residual=int(residual) if residual else None)
+back = change(want, keys=dtype, values=dtype)
+assert got[16] == 1 and read(got).head["row_types"]["residual"] == int(residual or 128) and back[16] == 0
+for a, b in (got, want), (back, plain):
+    assert read(a).head == read(b).head
+    for x, y in zip(read(a).layers, read(b).layers):
+        for what in "stored_keys", "stored_values", "keys", "values":
+            for p, q in zip(getattr(x, what), getattr(y, what)):
+                assert p.tobytes() == q.tobytes(), what
+few = read(change(want, keys=dtype, values=dtype, keep=lambda l: [p % 3 == 1 for p in l.positions]))
+for x, y in zip(read(plain).layers, few.layers):
+    for p, a, b in zip(x.positions, x.keys, y.keys):
+        assert (a[p % 3 == 1] == b).all()' $dtype "$keys" "$values" "$residual"
+		done
+	done
+}
+
+@test "the numbers of rows of kivi2 and kivi4 that no writer makes are those of kv-quantize" {
+	for name in extremes ragged mixed f32 residual-4096 keys-only; do
+		dtype=$(see "$VECTORS/kivi-$name.kv" 's.head["dtype"]')
+		kv-quantize --keys "$dtype" --values "$dtype" -o want.kv "$VECTORS/kivi-$name.kv"
+		python '
+name, dtype = sys.argv[1:]
+for _, data in vectors(name):
+    got = read(change(data, keys=dtype, values=dtype))
+    for x, y in zip(got.layers, kvsnapshot.read("want.kv").layers):
+        for what in "stored_keys", "stored_values":
+            for a, b in zip(getattr(x, what), getattr(y, what)):
+                assert a.tobytes() == b.tobytes(), (name, x.index, what)' "kivi-$name" "$dtype"
+	done
+}
+
+@test "a stage in Python leaves rows of kivi2 and kivi4 as they are, and says how to drop some" {
+	python '
+for name, data in vectors("kivi-*"):
+    if name == "kivi-blocks":
+        continue
+    scored, both = io.BytesIO(), []
+    kvsnapshot.score_stream(lambda l: [abs(k).sum(axis=1) if np.isfinite(k).all() else np.zeros(len(k)) for k in l.keys],
+                            io.BytesIO(data), scored)
+    for new in read(change(data, keep=lambda l: [p >= 0 for p in l.positions])), read(scored.getvalue()):
+        assert new.head == read(data).head
+        for x, y in zip(read(data).layers, new.layers):
+            for what in "stored_keys", "stored_values":
+                for a, b in zip(getattr(x, what), getattr(y, what)):
+                    assert a.tobytes() == b.tobytes(), name
+def refused(words, **what):
+    try:
+        change(data, **what)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+for name, data in vectors("kivi-ragged"):
+    drop = lambda l: [p > 0 for p in l.positions]
+    refused("KEYS layer 0 KV head 0 no single row can be dropped: kivi2 and kivi4 do not store each row by itself: evict "
+            "before kv-quantize, or dequantise first: kv-quantize --keys f16 --values f16", keep=drop)
+    refused("VALS layer 0 KV head 0 no single row can be dropped", keep=drop, keys="f16")
+    refused("residual 64: the snapshot leaves 32 rows full; dequantise it first", keys="kivi4", residual=64)
+    refused("residual is for kivi2 and kivi4", keys="f16", values="q8_0", residual=64)
+    new = read(change(data, keys="kivi4", residual=32))
+    assert new.layers[0].key_type == "kivi4" and new.head["row_types"]["residual"] == 32
+    assert read(change(data, keep=drop, keys="q8_0", values="f16")).layers[0].key_type == "q8_0"
+for name, data in vectors("rows-none"):
+    for R in 48, 0, -32, 4128:
+        refused(f"types.residual: {R} is no multiple of 32", keys="kivi2", residual=R)
+    few = read(change(data, keys="kivi2", keep=lambda l: [p < 0 for p in l.positions]))
+    assert few.layers[1].key_type == "kivi2"
+for name, data in vectors("kivi-full-rows-not-finite"):
+    refused("KEYS layer 0 KV head 0 row 0: a number is not finite", keys="q8_0")'
 }
 
 @test "elements of another dtype are rounded to nearest, ties to even" {

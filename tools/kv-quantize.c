@@ -14,10 +14,13 @@
 
 static const struct opt opts[] = {
 	{ 0, "keys", OPT_STRING, &rows_options.keys, 0, "TYPE",
-	    "q8_0, q4_0, q4_1, q5_0, int8, fp8, or back to bf16, f16, f32", OPT_HOW },
+	    "q8_0, q4_0, q4_1, q5_0, int8, fp8, kivi2, kivi4, or back to bf16, f16, f32",
+	    OPT_HOW },
 	{ 0, "values", OPT_STRING, &rows_options.values, 0, "TYPE", "as --keys", OPT_HOW },
 	{ 0, "rotate", OPT_FLAG, &rows_options.rotate, 1, NULL,
 	    "quantise the Hadamard transform of rows", OPT_HOW },
+	{ 0, "residual", OPT_COUNT, &rows_options.residual, 0, "N",
+	    "kivi2, kivi4: the last rows that stay full, a multiple of 32", OPT_HOW },
 	{ 0, "skip-layers", OPT_STRING, &rows_options.skip_layers, 0, "LIST",
 	    "leave these layers as they are: 0,1,30-31", OPT_HOW },
 	{ 'j', "threads", OPT_COUNT, &settings.threads, 0, "N",
@@ -28,7 +31,7 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-quantize",
 	.synopsis = "[-qvz] [-j N] [-o FILE] [--keys TYPE] [--progress WHEN] [--report FILE]\n"
-	    "[--rotate] [--skip-layers LIST] [--values TYPE] [snapshot]",
+	    "[--residual N] [--rotate] [--skip-layers LIST] [--values TYPE] [snapshot]",
 	.example = "kv-quantize --keys q8_0 --values q4_0 -o small.kv full.kv",
 	.opts = opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
@@ -48,20 +51,18 @@ write_rows(struct kv_reader *r, struct kv_writer *w, const struct kv_section *se
 {
 	const struct kv_rows *rows = kv_current_rows(r);
 	char name[32];
-	const struct rows_conversion how = {
-		.from = kv_head_row_type(kv_reader_head(r), sec->kind, sec->layer),
-		.to = kv_head_row_type(to, sec->kind, sec->layer),
-		.rows = rows, .width = to->model.head_width,
+	const struct rows_conversion how = { .from = kv_reader_head(r), .to = to,
+		.kind = sec->kind, .layer = sec->layer, .rows = rows,
 		.threads = (unsigned)processors(), .name = name };
-	const size_t size = kv_rows_total(rows) * kv_row_bytes(how.to, how.width);
+	const size_t size = converted_size(&how);
 	const void *from = input_load(r);
 	void *made = must_alloc(size, 1);
 	struct engine_error e;
 
 	snprintf(name, sizeof name, "%s layer %u", sec->type, sec->layer);
 	must(convert_rows(made, from, &how, &sums->error, &e), &e);
-	output_check(w, kv_write(w, sec->type, sec->layer, kv_row_element(how.to),
-	    &(struct kv_span){ made, size }, 1));
+	output_check(w, kv_write(w, sec->type, sec->layer, kv_row_element(
+	    kv_head_row_type(to, sec->kind, sec->layer)), &(struct kv_span){ made, size }, 1));
 	sums->after += size;
 	free(made);
 }

@@ -40,7 +40,7 @@ static const char template_names[] =
 #undef TEMPLATE
 
 static const char row_types[] = "q8_0 q4_0 q4_1 q5_0 int8 fp8 q8_0-hadamard q4_0-hadamard "
-    "q4_1-hadamard q5_0-hadamard int8-hadamard fp8-hadamard bf16 f16 f32";
+    "q4_1-hadamard q5_0-hadamard int8-hadamard fp8-hadamard kivi2 kivi4 bf16 f16 f32";
 
 /* An entry for one program precedes the entry of the same option for all. */
 static const struct {

@@ -22,7 +22,8 @@ static const struct {
 	{ "kvzip", "KVzip is kv-observe --repeat-context, method kvzip, policy global" },
 	{ "observed",
 	    "did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttention)?" },
-	{ "headkv kivi think", "it is not there" },
+	{ "kivi", "KIVI is kv-quantize --keys kivi2 --values kivi2, behind kv-evict" },
+	{ "headkv think", "it is not there" },
 };
 
 static const char *

@@ -15,7 +15,7 @@ PROGRAM("kv-score", "score the rows of a snapshot: write it again with a score f
 PROGRAM("kv-evict", "drop the rows of a snapshot that matter least")
 
 GROUP("Quantise rows: fewer bits for each")
-PROGRAM("kv-quantize", "quantise keys and values: 8 or 4 bits for each number, or back")
+PROGRAM("kv-quantize", "quantise keys and values: 8, 4 or 2 bits for each number, or back")
 
 GROUP("Retrieval: keep all rows, read few")
 PROGRAM("kv-quantize1b", "keys in one bit: an index that finds the rows which matter to a query")

@@ -81,6 +81,17 @@ input_open(const char *path)
 static struct kv_section current;
 static char current_name[256];
 
+void
+input_refuse_kivi(const struct kv_reader *r, const char *why)
+{
+	const char *dtype = kv_dtype_name(kv_reader_head(r)->dtype);
+
+	if (kv_head_is_grouped(kv_reader_head(r)))
+		die(EXIT_USAGE, "%s has rows of KIVI's types, which are not stored each by itself: "
+		    "%s; or dequantise it: kv-quantize --keys %s --values %s",
+		    kv_reader_name(r), why, dtype, dtype);
+}
+
 int
 input_next(struct kv_reader *r, struct kv_section *sec)
 {

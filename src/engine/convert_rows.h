@@ -11,17 +11,21 @@ struct rows_error {
 	double error_squares;   /* of the differences that the conversion has made */
 };
 
-/* Rows of a section: their types, number in each KV head, and the width E */
+/* A section, KEYS or VALS, of two snapshots that differ in the types of their rows */
 struct rows_conversion {
-	enum kv_row_type from, to;
+	const struct kv_head *from, *to;
+	enum kv_kind kind;
+	uint32_t layer;
 	const struct kv_rows *rows;
-	uint32_t width;
 	unsigned threads;
 	const char *name;       /* "KEYS layer 3", for messages */
 };
 
-/* to <- rows[sum of rows->count] as rows of the other type. Adds to *error. ENGINE_ERUN: a row that
- * the type cannot store; the message names KV head and row. */
+/* Returns the bytes of the section in the snapshot `to`. */
+size_t converted_size(const struct rows_conversion *);
+
+/* to[converted_size()] <- the content `from` in the types of the other snapshot. Adds to *error.
+ * ENGINE_ERUN: a row that the type cannot store; the message names KV head and row. */
 int convert_rows(void *to, const void *from, const struct rows_conversion *,
     struct rows_error *error, struct engine_error *);
 

@@ -50,22 +50,63 @@ load(struct layer_reader *s, const void **content, struct engine_error *e)
 	return engine_read(e, s->r, rc);
 }
 
+/* Makes room for size bytes. */
+static int
+make_room(char **memory, size_t *capacity, size_t size, struct engine_error *e)
+{
+	if (size <= *capacity && *memory != NULL)
+		return ENGINE_OK;
+	free(*memory);
+	*capacity = 0;
+	if ((*memory = engine_alloc(size, 1, e)) == NULL)
+		return e->code;
+	*capacity = size;
+	return ENGINE_OK;
+}
+
+/* The type that rows of a section have in memory */
+static enum kv_row_type
+type_in_memory(const struct kv_head *head, enum kv_kind kind, uint32_t l)
+{
+	const enum kv_row_type type = kv_head_row_type(head, kind, l);
+
+	return kv_row_type_kivi(type) ? KV_ROW_F32 : type;
+}
+
+/* to[rows][E] <- the content of a section of KIVI's rows */
+static void
+widen(const struct layer_reader *s, enum kv_kind kind, float *to, const char *content)
+{
+	const struct kv_rows *rows = s->rows;
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++) {
+		kv_head_rows_to_f32(to, s->head, kind, s->layer, content, rows->count[g], 0,
+		    rows->count[g]);
+		content += kv_head_bytes(s->head, kind, s->layer, rows->count[g]);
+		to += (size_t)rows->count[g] * s->head->model.head_width;
+	}
+}
+
+static size_t
+widened_size(const struct layer_reader *s)
+{
+	return kv_rows_total(s->rows) * s->head->model.head_width * sizeof(float);
+}
+
 /* Copies the keys, because the reader drops them when it goes on to the values. */
 static int
 take_keys(struct layer_reader *s, size_t size, struct engine_error *e)
 {
+	const int kivi = kv_row_type_kivi(kv_head_row_type(s->head, KV_KEYS, s->layer));
 	const void *content;
 
-	if (load(s, &content, e) != ENGINE_OK)
+	if (load(s, &content, e) != ENGINE_OK || make_room(&s->key_memory, &s->key_capacity,
+	    kivi ? widened_size(s) : size, e) != ENGINE_OK)
 		return e->code;
-	if (size > s->key_capacity || s->key_memory == NULL) {
-		free(s->key_memory);
-		s->key_capacity = 0;
-		if ((s->key_memory = engine_alloc(size, 1, e)) == NULL)
-			return e->code;
-		s->key_capacity = size;
-	}
-	if (size > 0)
+	if (kivi)
+		widen(s, KV_KEYS, (float *)(void *)s->key_memory, content);
+	else if (size > 0)
 		memcpy(s->key_memory, content, size);
 	s->keys = s->key_memory;
 	return ENGINE_OK;
@@ -79,6 +120,12 @@ take_values(struct layer_reader *s, struct engine_error *e)
 	if (load(s, &content, e) != ENGINE_OK)
 		return e->code;
 	s->values = content;
+	if (!kv_row_type_kivi(kv_head_row_type(s->head, KV_VALS, s->layer)))
+		return ENGINE_OK;
+	if (make_room(&s->value_memory, &s->value_capacity, widened_size(s), e) != ENGINE_OK)
+		return e->code;
+	widen(s, KV_VALS, (float *)(void *)s->value_memory, content);
+	s->values = s->value_memory;
 	return ENGINE_OK;
 }
 
@@ -194,8 +241,8 @@ layer_reader_next(struct layer_reader *s, uint32_t l, struct engine_error *e)
 		index_drop(&s->index, s->kind);
 	s->layer = l;
 	s->score = NULL;
-	s->on_device.k_type = kv_head_row_type(s->head, KV_KEYS, l);
-	s->on_device.v_type = kv_head_row_type(s->head, KV_VALS, l);
+	s->on_device.k_type = type_in_memory(s->head, KV_KEYS, l);
+	s->on_device.v_type = type_in_memory(s->head, KV_VALS, l);
 	while (sec.kind != KV_VALS || sec.layer != l) {
 		if ((rc = kv_next(s->r, &sec)) < 0)
 			return engine_fail_reader(e, s->r, rc);
@@ -245,6 +292,7 @@ layer_reader_free(struct layer_reader *s, const struct device *d)
 		index_free(&s->index);
 	queries_forget(&s->queries);
 	free(s->key_memory);
+	free(s->value_memory);
 	free(s->score_memory);
 	free(s->on_device.start);
 	free(s->on_device.len);

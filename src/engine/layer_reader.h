@@ -18,7 +18,9 @@ struct layer_reader {
 	/* the current layer; rows and values are valid until the reader goes on */
 	uint32_t layer;
 	const struct kv_rows *rows;
-	const char *keys, *values;      /* packed, of the types in on_device */
+	/* packed, of the types in on_device: as stored, but rows of KIVI's types as numbers in
+	 * f32 */
+	const char *keys, *values;
 	struct queries queries;         /* n 0: none */
 	/* start and len of each KV head; keys and values on the device after
 	 * layer_reader_upload() */
@@ -37,8 +39,8 @@ struct layer_reader {
 	int scores_only;
 	float *score_memory;
 	size_t score_capacity;
-	char *key_memory;
-	size_t key_capacity;
+	char *key_memory, *value_memory;        /* the second: values of KIVI's, as f32 */
+	size_t key_capacity, value_capacity;
 	struct area area_keys, area_values, area_positions;
 };
 

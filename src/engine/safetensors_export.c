@@ -98,7 +98,12 @@ export_measure(struct export *x, struct kv_reader *r, struct engine_error *e)
 	int rc;
 
 	x->head = *kv_reader_head(r);
+	if (x->as_stored && kv_head_is_grouped(&x->head))
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: kivi2 and kivi4 do not store each "
+		    "row by itself, so no tensor has their bytes: convert it without --as-stored",
+		    kv_reader_name(r));
 	if (!x->as_stored) {
+		x->head.residual = 0;
 		memset(x->head.key_type, 0, sizeof x->head.key_type);
 		memset(x->head.value_type, 0, sizeof x->head.value_type);
 	}
@@ -316,6 +321,21 @@ next_bytes(struct parts *p, uint64_t want, const char **at, size_t *n, struct en
 	return ENGINE_OK;
 }
 
+/* to[size] <- the next bytes */
+static int
+take_bytes(struct parts *p, char *to, size_t size, struct engine_error *e)
+{
+	const char *at = NULL;
+	size_t have, some = 0;
+
+	for (have = 0; have < size; have += some) {
+		if (next_bytes(p, size - have, &at, &some, e) != ENGINE_OK)
+			return e->code;
+		memcpy(to + have, at, some);
+	}
+	return ENGINE_OK;
+}
+
 /* Writes n rows as they are. */
 static int
 put_elements(const struct export *x, struct parts *p, uint64_t n, size_t row,
@@ -340,21 +360,44 @@ put_quantised(const struct export *x, struct parts *p, uint64_t n, enum kv_row_t
 	const size_t E = x->head.model.head_width, size = kv_row_bytes(type, E);
 	char row[(KV_ROW_WIDTH_MOST + 1) * sizeof(float)];
 	float numbers[KV_ROW_WIDTH_MOST];
-	const char *at = NULL;
-	size_t have, some = 0;
 
 	for (; n > 0; n--) {
-		for (have = 0; have < size; have += some) {
-			if (next_bytes(p, size - have, &at, &some, e) != ENGINE_OK)
-				return e->code;
-			memcpy(row + have, at, some);
-		}
+		if (take_bytes(p, row, size, e) != ENGINE_OK)
+			return e->code;
 		kv_rows_to_f32(numbers, row, type, E, 1);
 		kv_from_f32(row, numbers, x->head.dtype, E);
 		if (write_bytes(x, row, E * kv_dtype_size(x->head.dtype), e) != ENGINE_OK)
 			return e->code;
 	}
 	return ENGINE_OK;
+}
+
+/* Writes the rows of a KV head of KIVI's types as elements of dtype; of keys a group at a time. */
+static int
+put_kivi(const struct export *x, struct parts *p, enum kv_kind kind, uint32_t l, uint32_t count,
+    struct engine_error *e)
+{
+	const struct kv_head *head = kv_reader_head(p->r);
+	const enum kv_row_type type = kv_head_row_type(head, kind, l);
+	const uint32_t coded = kv_head_coded(head, kind, l, count);
+	const size_t E = head->model.head_width, group = KV_GROUP_ROWS * kv_row_bytes(type, E);
+	const size_t full = E * kv_dtype_size(head->dtype);
+	float *numbers = engine_alloc(KV_GROUP_ROWS * E, 2 * sizeof *numbers, e);
+	char *bytes = (char *)(numbers + KV_GROUP_ROWS * E);
+	uint32_t row;
+	int rc = numbers != NULL ? ENGINE_OK : e->code;
+
+	if (rc == ENGINE_OK && kind == KV_VALS)
+		rc = put_quantised(x, p, coded, type, e);
+	for (row = 0; rc == ENGINE_OK && kind == KV_KEYS && row < coded; row += KV_GROUP_ROWS) {
+		if ((rc = take_bytes(p, bytes, group, e)) != ENGINE_OK)
+			break;
+		kv_group_to_f32(numbers, bytes, type, E);
+		kv_from_f32(bytes, numbers, head->dtype, KV_GROUP_ROWS * E);
+		rc = write_bytes(x, bytes, KV_GROUP_ROWS * full, e);
+	}
+	free(numbers);
+	return rc != ENGINE_OK ? rc : put_elements(x, p, count - coded, full, e);
 }
 
 /* Writes KEYS or VALS, part by part, with zeros after the rows of KV heads that have fewer than
@@ -371,7 +414,8 @@ put_tensor(const struct export *x, struct kv_reader *r, enum kv_kind kind, uint3
 	uint32_t g;
 
 	for (g = 0; g < x->head.model.kv_heads; g++) {
-		if ((as_stored ? put_elements(x, &p, layer->count[g], row, e) :
+		if ((kv_row_type_kivi(type) ? put_kivi(x, &p, kind, l, layer->count[g], e) :
+		    as_stored ? put_elements(x, &p, layer->count[g], row, e) :
 		    put_quantised(x, &p, layer->count[g], type, e)) != ENGINE_OK)
 			return e->code;
 		if (put_fill(x, 0, (layer->most - layer->count[g]) * (uint64_t)row, e) != ENGINE_OK)
