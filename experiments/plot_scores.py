@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Score against what a method costs: rows kept, KV footprint, peak, bytes read.
 
-    plot_scores.py [--tasks] [--nll] TABLE.tsv PICTURE ...
+    plot_scores.py [--tasks] [--nll] [--bytes] TABLE.tsv PICTURE ...
 
 A row of pictures for each model and length, over all tasks, or with --tasks for each task; what is
 the same for all methods and rates, or nearly, has no picture. The form is that of the name (.svg,
 .png, .pdf). An open mark stands for more rows than were asked for. The dashed lines are the full
 cache's score (grey) and 90 % of it (red), where critical.py looks for the least cost. Bars are the
 95 % intervals of the table. Instead of the score there is the nll of the right answer (less is
-better) with --nll, and where there is no score.
+better) with --nll, and where there is no score. With --bytes there is one picture: the score
+against the bytes of keys and values, on a logarithmic scale, and the Pareto line, through what no
+other point is as good as in fewer bytes.
 """
 
 import argparse
@@ -20,10 +22,12 @@ from task_records import TaskError, run
 
 LABELS = {"kept": "rows kept when the answer begins, %",
           "footprint": "KV footprint of the whole run, %", "peak": "peak memory, %",
-          "read": "bytes of the cache read at each step, %"}
+          "read": "bytes of the cache read at each step, %",
+          "bytes": "bytes of keys and values, % of the full cache's"}
 MARKS = "osD^v<>PXph*"
 HEIGHTS = {"score": ("score", "low", "high"), "nll": ("nll", "nll_low", "nll_high")}
 GREY, RED = "0.45", "#d62728"
+TICKS = 1, 2, 5, 10, 20, 50, 100
 SAME = 2        # % that methods differ by at most where a picture of it would be one upright line
 
 
@@ -76,6 +80,27 @@ def draw_panel(axes, methods, column, height, styles):
     axes.grid(alpha=0.3)
 
 
+def pareto(points, less=False):
+    """Those of the (cost, height) that are better than all that cost as much or less. less: a
+    smaller height is better."""
+    sign = -1 if less else 1
+    line = []
+    for cost, height in sorted(points, key=lambda point: (point[0], -sign * point[1])):
+        if not line or sign * height > sign * line[-1][1]:
+            line.append((cost, height))
+    return line
+
+
+def draw_pareto(axes, methods, column, height):
+    points = [(row[column], row[height]) for rows in methods.values() for row in rows]
+    axes.step(*zip(*pareto(points, height == "nll")), where="post", color="0.8", linewidth=6,
+              label="Pareto line", zorder=0)
+    axes.set_xscale("log")
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(0.9 * min(cost for cost, _ in points), 110)
+
+
 def measures_of(panels):
     """The columns in which methods differ, one of them at least."""
     def differs(column):
@@ -111,6 +136,8 @@ def main():
     parser.add_argument("--tasks", action="store_true", help="a row of pictures for each task")
     parser.add_argument("--nll", action="store_true",
                         help="the nll of the right answer instead of the score")
+    parser.add_argument("--bytes", action="store_true",
+                        help="the bytes of the cache, and the Pareto line")
     parser.add_argument("table", metavar="TABLE.tsv")
     parser.add_argument("pictures", nargs="+", metavar="PICTURE")
     options = parser.parse_args()
@@ -121,13 +148,16 @@ def main():
     heights = {key: height_of(options.table, key, methods, options.nll)
                for key, methods in panels.items()}
     styles = styles_of(panels, pyplot.get_cmap("tab20").colors)
-    measures = measures_of(panels)
+    measures = ["bytes"] if options.bytes else measures_of(panels)
     figure, grid = pyplot.subplots(len(panels), len(measures), squeeze=False, sharey="row",
-                                   figsize=(2.5 + 3.9 * len(measures), 4.6 * len(panels)),
+                                   figsize=(2.5 + (6.5 if options.bytes else 3.9 * len(measures)),
+                                            4.6 * len(panels)),
                                    layout="constrained")
     for (key, methods), line in zip(panels.items(), grid):
         for axes, column in zip(line, measures):
             draw_panel(axes, methods, column, heights[key], styles)
+            if options.bytes:
+                draw_pareto(axes, methods, column, heights[key])
         what = "score, %" if heights[key] == "score" else "nll, nats per token"
         name = key[0] if key[1] == "own" else f"{key[0]}, {key[1]} tokens"
         line[0].set_ylabel(f"{name}, {key[2]}\n{what}")

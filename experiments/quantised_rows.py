@@ -11,7 +11,7 @@ distributions (nats), and the share of tokens where both have the same likeliest
 are the percentile bootstrap over passages (intervals.py).
 
 Without --rows all types are measured: keys and values, one of them, with and without the Hadamard
-transform, and with the first and the last layer in full. --rows 'NAME=OPTIONS' measures this one
+transform, with the first and the last layer in full, and KIVI's. --rows 'NAME=OPTIONS' measures this one
 instead, with options of kv-quantize, or with --in-prompt of kv-prefill: then tokens of the first
 half attend to quantised rows, too. The programs are found by PATH.
 
@@ -51,6 +51,17 @@ def default_rows(layers):
     rows["q4_0, rotated, ends in full"] = f"{both} --rotate {ends}"
     rows["q8_0 keys, q4_0 values"] = "--keys q8_0 --values q4_0"
     rows["q8_0 keys, q4_0 values, rotated"] = "--keys q8_0 --values q4_0 --rotate"
+    return rows
+
+
+def kivi_rows():
+    """The same of KIVI's types; a prompt does not run on them, so not with --in-prompt."""
+    rows = {}
+    for kind in ("kivi4", "kivi2"):
+        rows[kind] = f"--keys {kind} --values {kind}"
+        rows[f"{kind}, keys only"] = f"--keys {kind}"
+        rows[f"{kind}, values only"] = f"--values {kind}"
+        rows[f"{kind}, 32 rows full"] = f"--keys {kind} --values {kind} --residual 32"
     return rows
 
 
@@ -185,7 +196,7 @@ def chosen_rows(options):
     with open(os.path.join(options.model, "config.json"), encoding="utf-8") as file:
         layers = json.load(file)["num_hidden_layers"]
     if not options.rows:
-        return default_rows(layers)
+        return {**default_rows(layers), **({} if options.in_prompt else kivi_rows())}
     chosen = {}
     for text in options.rows:
         name, equals, words = text.partition("=")

@@ -466,6 +466,12 @@ for line in sys.stdin:
 		    ("m, 10 tokens, all\nscore, %", [80, 72])], lines(["--tasks"])
 		assert lines(["--nll"]) == [("m, 10 tokens, all\nnll, nats per token", [2])]
 	END
+	"$EXPERIMENTS_PYTHON" - <<-'END'
+		from plot_scores import pareto
+		points = [(5, 30), (10, 80), (3, 20), (10, 70), (20, 80), (30, 90), (4, 10)]
+		assert pareto(points) == [(3, 20), (5, 30), (10, 80), (30, 90)]
+		assert pareto(points, less=True) == [(3, 20), (4, 10)]
+	END
 	sed 's/\t2\t1\t3\t/\t\t\t\t/' table.tsv >other.tsv
 	run -2 "$EXPERIMENTS_PYTHON" "$E/plot_scores.py" --tasks other.tsv a.svg
 	assert_output 'plot_scores.py: other.tsv: m, 10, text: there is no score'

@@ -253,8 +253,8 @@ sum_of(const uint32_t *n, uint32_t heads)
 }
 
 /* Moves layer l into memory for capacity[g] rows of each head; the rows in use keep their contents
- * (KIVI's full rows lie elsewhere, cache_recent.h).
- * Gives the old memory to spare_to, an empty layer; NO_LAYER: frees it. */
+ * (KIVI's full rows lie elsewhere, cache_recent.h). Gives the old memory to spare_to, an empty
+ * layer; NO_LAYER: frees it. */
 static int
 resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 {
@@ -267,6 +267,9 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 	uint64_t total = 0;
 	uint32_t g;
 
+	if (recent_init(c, l, rows->len) != 0)
+		return MODEL_ENOMEM;
+	to.recent = rows->recent;
 	if (c->mass != NULL && resize_mass(c, l, capacity, spare_to) != 0)
 		return MODEL_ENOMEM;
 	to.start = calloc(rows->heads, sizeof *to.start);
@@ -383,9 +386,9 @@ cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
 		capacity[g] = len[g] + spare;
 	}
 	if (rc == 0)
-		rc = resize(c, l, capacity, NO_LAYER);
-	if (rc == 0)
 		rc = recent_init(c, l, len);
+	if (rc == 0)
+		rc = resize(c, l, capacity, NO_LAYER);
 	free(capacity);
 	for (g = 0; rc == 0 && g < rows->heads; g++) {
 		rows->len[g] = len[g];

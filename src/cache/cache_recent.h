@@ -9,8 +9,8 @@
 /* Rounds a capacity up, so that the KV heads of a layer with KIVI's types begin where groups
  * may. */
 uint64_t recent_capacity(const struct layer_rows *, uint64_t rows);
-/* Gives an empty layer, which is about to have len[G] rows, memory for its full rows, and says
- * which rows are coded. Returns 0, or MODEL_ENOMEM. */
+/* Unless the layer has it: gives an empty layer, which is about to have len[G] rows, memory for its
+ * full rows, and says which rows are coded. Returns 0, or MODEL_ENOMEM. */
 int recent_init(struct cache *, uint32_t l, const uint32_t *len);
 void recent_free(struct cache *, uint32_t l);
 /* Makes room for the full rows of `more` tokens: drops full rows that are coded already, unless the
