@@ -11,9 +11,9 @@ distributions (nats), and the share of tokens where both have the same likeliest
 are the percentile bootstrap over passages (intervals.py).
 
 Without --rows all types are measured: keys and values, one of them, with and without the Hadamard
-transform, with the first and the last layer in full, and KIVI's. --rows 'NAME=OPTIONS' measures this one
-instead, with options of kv-quantize, or with --in-prompt of kv-prefill: then tokens of the first
-half attend to quantised rows, too. The programs are found by PATH.
+transform, with the first and the last layer in full, and KIVI's. --rows 'NAME=OPTIONS' measures
+this one instead, with options of kv-quantize, or with --in-prompt of kv-prefill: then tokens of the
+first half attend to quantised rows, too. The programs are found by PATH.
 
 --llama GGUF measures llama.cpp instead, with the same weights and tokens, beside its own f16 rows:
 all of --rows are its types then, with and without its rotation (quantised_llama.py).

@@ -585,18 +585,13 @@ uint64_t
 cache_bytes(const struct cache *c)
 {
 	uint64_t bytes = 0;
-	uint32_t l, g;
+	uint32_t l;
 
 	for (l = 0; l < c->model->id.layers; l++) {
 		const struct layer_rows *rows = &c->layer[l];
 
-		if (rows->recent == NULL)
-			bytes += sum_of(rows->len, rows->heads) *
-			    (rows_k_bytes(rows) + rows_v_bytes(rows));
-		else
-			for (g = 0; g < rows->heads; g++)
-				bytes += recent_bytes(rows, g, KV_KEYS) +
-				    recent_bytes(rows, g, KV_VALS);
+		bytes += rows->recent != NULL ? recent_layer_bytes(rows) :
+		    sum_of(rows->len, rows->heads) * (rows_k_bytes(rows) + rows_v_bytes(rows));
 	}
 	return bytes;
 }

@@ -255,3 +255,14 @@ recent_bytes(const struct layer_rows *rows, uint32_t g, enum kv_kind kind)
 
 	return s.stored * (uint64_t)s.code + (rows->len[g] - s.stored) * (uint64_t)s.row;
 }
+
+uint64_t
+recent_layer_bytes(const struct layer_rows *rows)
+{
+	uint64_t bytes = 0;
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++)
+		bytes += recent_bytes(rows, g, KV_KEYS) + recent_bytes(rows, g, KV_VALS);
+	return bytes;
+}

@@ -26,7 +26,8 @@ void recent_go_back(struct layer_rows *);
 void recent_put(struct cache *, uint32_t l, uint32_t g, enum kv_kind, const char *content);
 int recent_get(const struct cache *, uint32_t l, uint32_t g, enum kv_kind, char *content,
     float *buffer);
-/* Returns the bytes of a KV head in KEYS or VALS. */
+/* Returns the bytes of a KV head in KEYS or VALS; of all of them in both. */
 uint64_t recent_bytes(const struct layer_rows *, uint32_t g, enum kv_kind);
+uint64_t recent_layer_bytes(const struct layer_rows *);
 
 #endif

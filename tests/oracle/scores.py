@@ -197,8 +197,9 @@ def drop_before(snapshot, position):
     for l, layer in enumerate(snapshot.layers):
         first = [sum(p < position for p in held) for held in layer.positions]
         size = len(layer.keys) // max(sum(layer.rows), 1)
-        layer.keys = b''.join(snapshot.head_rows(l, 'keys', g)[n * size:]
-                              for g, n in enumerate(first))
+        layer.heads['keys'] = [snapshot.head_rows(l, 'keys', g)[n * size:]
+                               for g, n in enumerate(first)]
+        layer.keys = b''.join(layer.heads['keys'])
         layer.positions = [held[n:] for n, held in zip(first, layer.positions)]
         layer.rows = [len(held) for held in layer.positions]
         if layer.mass:
