@@ -227,7 +227,11 @@ refused() {
 	[ ! -e x.kv ]
 }
 
-@test "kv-info, kv-diff and kv-convert read the numbers" {
+@test "kv-info, kv-diff and kv-convert read the numbers, kv-footprint counts bytes as they are stored" {
+	local f
+	for f in k r; do
+		assert_equal "$(kv-footprint --json $f.kv | json - 'o["kv_bytes"]')" "$(kv-info --json $f.kv | json - 'o["kv_bytes"]')"
+	done
 	assert_equal "$(kv-info k.kv | grep -A1 'row types' | paste -sd '|')" "row types      kivi2 keys and kivi4 values|residual       the last 32 rows of a KV head are f32"
 	assert_equal "$(kv-info --json k.kv | json - '(o["residual"], o["key_types"][0], o["value_types"][3])')" "(32, 'kivi2', 'kivi4')"
 	kv-quantize --keys f32 --values f32 -o back.kv k.kv

@@ -328,7 +328,7 @@ assert 0 < near < far / 20, (near, far)' "$@"
 	END
 }
 
-@test "kv-diff measures what quantising costs; kv-convert writes the numbers; kv-footprint counts rows" {
+@test "kv-diff measures what quantising costs; kv-convert writes the numbers; kv-footprint counts rows, and their bytes" {
 	run kv-diff --json full.kv q.kv
 	assert_success
 	assert_equal "$(echo "$output" | json - '(o["a"]["kv_bytes"], o["b"]["kv_bytes"])')" "($((4 * 2 * 239 * 2 * 128)), $((4 * 2 * 239 * (34 + 18))))"
@@ -336,6 +336,7 @@ assert 0 < near < far / 20, (near, far)' "$@"
 	kv-convert -o again.kv q.safetensors
 	same_numbers again.kv q.kv
 	assert_equal "$(kv-footprint --json q.kv | json - 'o["footprint"]')" "$(kv-footprint --json full.kv | json - 'o["footprint"]')"
+	assert_equal "$(kv-footprint --json q.kv | json - 'o["kv_bytes"]')" $((4 * 2 * 239 * (34 + 18)))
 }
 
 # on_gpu PROGRAM ...: the program on the emulated GPU

@@ -64,10 +64,25 @@ measure(struct footprint *f, struct kv_reader *r)
 	kv_log_free(log);
 }
 
+/* Some KV heads: those from g0 on, before g1, of layers from l0 on, before l1 */
+struct part {
+	uint32_t l0, l1, g0, g1;
+};
+
+/* The bytes of their rows as they are stored */
 static uint64_t
-bytes_of(const struct kv_head *head, const struct share *s)
+bytes_of(const struct kv_head *head, const struct footprint *f, const struct part *p)
 {
-	return s->rows * 2 * head->model.head_width * kv_dtype_size(head->dtype);
+	uint64_t bytes = 0;
+	uint32_t l, g, rows;
+
+	for (l = p->l0; l < p->l1; l++)
+		for (g = p->g0; g < p->g1; g++) {
+			rows = (uint32_t)footprint_head(f, l, g).rows;
+			bytes += kv_head_bytes(head, KV_KEYS, l, rows) +
+			    kv_head_bytes(head, KV_VALS, l, rows);
+		}
+	return bytes;
 }
 
 static void
@@ -83,10 +98,12 @@ print_titles(void)
 
 /* layer, head: NULL: no such column */
 static void
-print_line(const struct kv_reader *r, const struct share *s, const char *layer, const char *head)
+print_line(const struct kv_reader *r, const struct footprint *f, const struct share *s,
+    const struct part *p, const char *layer, const char *head)
 {
 	printf("%8.2f%% %8.2f%% %8.2f%% %8.2f%% %13" PRIu64 "  ", 100 * s->footprint,
-	    100 * s->memory, 100 * s->peak, 100 * s->kept, bytes_of(kv_reader_head(r), s));
+	    100 * s->memory, 100 * s->peak, 100 * s->kept,
+	    bytes_of(kv_reader_head(r), f, p));
 	if (layer != NULL)
 		printf("%5s  ", layer);
 	if (head != NULL)
@@ -102,17 +119,19 @@ print_text(const struct footprint *f, const struct kv_reader *r)
 	char layer[16], head[16];
 	uint32_t l, g;
 
-	print_line(r, &s, by != NULL ? "all" : NULL, heads ? "all" : NULL);
+	print_line(r, f, &s, &(struct part){ 0, f->layers, 0, f->heads },
+	    by != NULL ? "all" : NULL, heads ? "all" : NULL);
 	for (l = 0; by != NULL && l < f->layers; l++) {
 		snprintf(layer, sizeof layer, "%u", l);
 		if (!heads) {
 			s = footprint_layer(f, l);
-			print_line(r, &s, layer, NULL);
+			print_line(r, f, &s, &(struct part){ l, l + 1, 0, f->heads }, layer,
+			    NULL);
 		}
 		for (g = 0; heads && g < f->heads; g++) {
 			snprintf(head, sizeof head, "%u", g);
 			s = footprint_head(f, l, g);
-			print_line(r, &s, layer, head);
+			print_line(r, f, &s, &(struct part){ l, l + 1, g, g + 1 }, layer, head);
 		}
 	}
 }
@@ -157,7 +176,8 @@ print_snapshot_json(const struct footprint *f, const struct kv_reader *r)
 
 	put_text(o, "snapshot", kv_reader_name(r));
 	put_count(o, "tokens", f->tokens);
-	put_count(o, "kv_bytes", bytes_of(kv_reader_head(r), &s));
+	put_count(o, "kv_bytes", bytes_of(kv_reader_head(r), f,
+	    &(struct part){ 0, f->layers, 0, f->heads }));
 	if (by == NULL) {
 		print_json(o);
 		return;

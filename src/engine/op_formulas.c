@@ -23,6 +23,24 @@ row_bytes(const struct layer_rows *rows, uint64_t n)
 	return n * (rows_k_bytes(rows) + rows_v_bytes(rows));
 }
 
+/* How many bytes more than coded ones KIVI's full rows have, which every query sees */
+static uint64_t
+more_bytes(const struct layer_rows *rows, int output)
+{
+	const struct recent_rows *r = rows->recent;
+	const uint64_t full = rows->width * kv_dtype_size(rows->dtype);
+	uint64_t more = 0;
+	uint32_t g;
+
+	for (g = 0; r != NULL && g < rows->heads; g++) {
+		if (r->k != NULL)
+			more += (rows->len[g] - r->k_coded[g]) * (full - rows_k_bytes(rows));
+		if (output && r->v != NULL)
+			more += (rows->len[g] - r->v_coded[g]) * (full - rows_v_bytes(rows));
+	}
+	return more;
+}
+
 /* y[N][out] <- x[N][in] . w^T: the weights are read once for all N. */
 void
 count_product(struct counter *c, const struct mat *w, uint32_t N)
@@ -135,7 +153,8 @@ count_attend(struct counter *c, const struct query *q, const struct layer_rows *
 
 	if (!c->capturing) {
 		c->work->attention += 2 * (uint64_t)sides * rows->width * R * s.pairs;
-		c->work->rows_read += output ? row_bytes(rows, s.rows) : key_bytes(rows, s.rows);
+		c->work->rows_read += more_bytes(rows, output) +
+		    (output ? row_bytes(rows, s.rows) : key_bytes(rows, s.rows));
 		return;
 	}
 	count_later(c, (struct captured_attend){ rows, q->H, q->window, sides, NULL });
