@@ -244,7 +244,6 @@ INLINE void
 load_columns(vf *x, const char *row, size_t e, const enum kv_row_type type)
 {
 	const unsigned char *block = (const unsigned char *)row + e / 32 * block_bytes(type);
-
 	vf scale, least;
 
 	if (!HAS_BLOCKS(type)) {

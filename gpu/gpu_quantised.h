@@ -94,7 +94,7 @@ with_code_type(uint32_t type, F &&work)
 	}
 }
 
-/* The same of all types but f32 */
+/* work(t) with the type as the constant t.value, for every type but f32 */
 template <class F>
 DEVICE void
 with_piece_type(uint32_t type, F &&work)

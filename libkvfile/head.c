@@ -399,7 +399,7 @@ get_row_types(uint8_t *types, const json_t *v, const char *key, const struct kv_
 	return KV_OK;
 }
 
-/* What `residual` must be with KIVI's types, and that it is not there without them */
+/* Reads `residual`, which must be there with KIVI's types, and must not without them. */
 static int
 get_residual(struct kv_head *head, const json_t *o, struct kv_message *why)
 {

@@ -2,38 +2,23 @@
  *
  * Everything is computed as on tensors in f16: in f32, and rounded (-std=c11 contracts none). */
 #include "kivi.h"
+#include "rowblock.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { BLOCK = 32 };
 
-static void
-put_half(unsigned char *to, float x)
-{
-	kv_from_f32(to, &x, KV_F16, 1);
-}
-
-static float
-get_half(const unsigned char *from)
-{
-	float x;
-
-	kv_to_f32(&x, from, KV_F16, 1);
-	return x;
-}
-
 static float
 rounded_half(float x)
 {
 	unsigned char half[2];
 
-	put_half(half, x);
-	return get_half(half);
+	kv_put_half(half, x);
+	return kv_get_half(half);
 }
 
-/* As the authors' functions compute it on tensors in f16, whose
- * operations torch computes in f32 and rounds. */
+/* The authors' functions run on tensors in f16: torch computes each operation in f32 and rounds. */
 float
 kv_kivi_put(unsigned char *to, const float *from, size_t step, unsigned bits)
 {
@@ -54,8 +39,8 @@ kv_kivi_put(unsigned char *to, const float *from, size_t step, unsigned bits)
 			most = x[i];
 	}
 	scale = rounded_half(rounded_half(most - least) / (float)most_code);
-	put_half(to, scale);
-	put_half(to + 2, least);
+	kv_put_half(to, scale);
+	kv_put_half(to + 2, least);
 	memset(to + 4, 0, BLOCK / in_byte);
 	for (i = 0; i < BLOCK && isfinite(scale) && scale > 0; i++) {
 		code = rounded_half(rounded_half(x[i] - least) / scale);
@@ -68,7 +53,7 @@ kv_kivi_put(unsigned char *to, const float *from, size_t step, unsigned bits)
 void
 kv_kivi_get(float *x, size_t step, const unsigned char *from, unsigned bits)
 {
-	const float scale = get_half(from), least = get_half(from + 2);
+	const float scale = kv_get_half(from), least = kv_get_half(from + 2);
 	const unsigned in_byte = 8 / bits;
 	unsigned i, code;
 

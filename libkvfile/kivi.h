@@ -13,14 +13,4 @@ float kv_kivi_put(unsigned char *to, const float *x, size_t step, unsigned bits)
 void kv_kivi_get(float *x, size_t step, const unsigned char *from, unsigned bits);
 
 #pragma GCC visibility pop
-
-/* To the nearest integer, ties to even; |x| is below 2^22. */
-static inline float
-kv_nearest_even(float x)
-{
-	const float units = 12582912;          /* 1.5 2^23: floats there are 1 apart */
-
-	return x + units - units;
-}
-
 #endif

@@ -7,6 +7,7 @@
 
 #include "bytes.h"
 #include "kivi.h"
+#include "rowblock.h"
 
 #include <math.h>
 
@@ -193,21 +194,6 @@ f32_to_e4m3(float x)
 
 /* ---- one block, or one row with a scale of its own ---- */
 
-static void
-put_half(unsigned char *to, float x)
-{
-	kv_from_f32(to, &x, KV_F16, 1);
-}
-
-static float
-get_half(const unsigned char *from)
-{
-	float x;
-
-	kv_to_f32(&x, from, KV_F16, 1);
-	return x;
-}
-
 /* 0 of 0, and of a scale so small that its inverse is not finite: ggml leaves open what it stores
  * then. */
 static float
@@ -246,10 +232,10 @@ put_q8_0(unsigned char *to, const float *x)
 	const float scale = fabsf(largest(x, BLOCK)) / 127, inv = inverse(scale);
 	int i;
 
-	put_half(to, scale);
+	kv_put_half(to, scale);
 	for (i = 0; i < BLOCK && isfinite(scale); i++)
 		to[2 + i] = (unsigned char)nearest_away(x[i] * inv);
-	return get_half(to);
+	return kv_get_half(to);
 }
 
 static float
@@ -258,12 +244,12 @@ put_q4_0(unsigned char *to, const float *x)
 	const float scale = largest(x, BLOCK) / -8, inv = inverse(scale);
 	int i;
 
-	put_half(to, scale);
+	kv_put_half(to, scale);
 	for (i = 0; i < BLOCK / 2 && isfinite(scale); i++)
 		to[2 + i] = (unsigned char)(
 		    at_most((unsigned)(x[i] * inv + 8.5f), 15) |
 		    at_most((unsigned)(x[i + BLOCK / 2] * inv + 8.5f), 15) << 4);
-	return get_half(to);
+	return kv_get_half(to);
 }
 
 static float
@@ -282,13 +268,13 @@ put_q4_1(unsigned char *to, const float *x)
 	}
 	scale = (most - least) / 15;
 	inv = inverse(scale);
-	put_half(to, scale);
-	put_half(to + 2, least);
+	kv_put_half(to, scale);
+	kv_put_half(to + 2, least);
 	for (i = 0; i < BLOCK / 2 && isfinite(scale); i++)
 		to[4 + i] = (unsigned char)(
 		    at_most((unsigned)((x[i] - least) * inv + 0.5f), 15) |
 		    at_most((unsigned)((x[i + BLOCK / 2] - least) * inv + 0.5f), 15) << 4);
-	return get_half(to) + get_half(to + 2);
+	return kv_get_half(to) + kv_get_half(to + 2);
 }
 
 static float
@@ -299,7 +285,7 @@ put_q5_0(unsigned char *to, const float *x)
 	uint32_t fifth = 0;
 	int i;
 
-	put_half(to, scale);
+	kv_put_half(to, scale);
 	for (i = 0; i < BLOCK / 2 && isfinite(scale); i++) {
 		low = at_most((unsigned)(x[i] * inv + 16.5f), 31);
 		high = at_most((unsigned)(x[i + BLOCK / 2] * inv + 16.5f), 31);
@@ -307,7 +293,7 @@ put_q5_0(unsigned char *to, const float *x)
 		fifth |= (uint32_t)(low >> 4) << i | (uint32_t)(high >> 4) << (i + BLOCK / 2);
 	}
 	put32(to + 2, fifth);
-	return get_half(to);
+	return kv_get_half(to);
 }
 
 /* The scale, in f32, before the codes */
@@ -390,13 +376,13 @@ put_block(unsigned char *to, const float *x, enum kv_row_type type, size_t chann
 static float
 block_scale(const unsigned char *from, enum kv_row_type type)
 {
-	return types[type].channels > 0 ? get_half(from) : get_scale(from);
+	return types[type].channels > 0 ? kv_get_half(from) : get_scale(from);
 }
 
 static float
 block_least(const unsigned char *from, enum kv_row_type type)
 {
-	return type == KV_ROW_Q4_1 || kv_row_type_kivi(type) ? get_half(from + 2) : 0;
+	return type == KV_ROW_Q4_1 || kv_row_type_kivi(type) ? kv_get_half(from + 2) : 0;
 }
 
 static void

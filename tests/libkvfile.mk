@@ -10,7 +10,7 @@ $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests
 
 $(patsubst %,$(O)/tests/unit/kvfile_%.o,dump keyindex vectors): \
     CPPFLAGS += -DVECTORS=$(call c_string,$(CURDIR)/formats/vectors)
-$(patsubst %,$(O)/tests/unit/kvfile_%.o,kivi rowtype): \
+$(O)/tests/unit/kvfile_sample.o: \
     CPPFLAGS += -DFIXTURES=$(call c_string,$(CURDIR)/tests/fixtures/rows)
 
 # Looks at the archives that were built; a sanitizer's own symbols are none of ours.

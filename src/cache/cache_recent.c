@@ -183,25 +183,20 @@ struct side {
 static struct side
 side_of(const struct layer_rows *rows, uint32_t g, enum kv_kind kind)
 {
+	const int keys = kind == KV_KEYS;
 	const struct recent_rows *r = rows->recent;
-	const size_t row = rows->width * kv_dtype_size(rows->dtype);
-	const size_t at = (size_t)g * r->capacity * row;
-	struct side s = { .first = r->first[g], .row = row };
+	const uint32_t len = rows->len[g];
+	char *codes = keys ? rows->k : rows->v, *full = keys ? r->k : r->v;
+	struct side s = { .type = keys ? rows_k_type(rows) : rows_v_type(rows),
+		.coded = len, .first = r->first[g],
+		.stored = keys ? coded_keys(rows, len) : coded_values(rows, len),
+		.code = keys ? rows_k_bytes(rows) : rows_v_bytes(rows),
+		.row = rows->width * kv_dtype_size(rows->dtype) };
 
-	if (kind == KV_KEYS) {
-		s.type = rows_k_type(rows);
-		s.code = rows_k_bytes(rows);
-		s.codes = (char *)rows->k + rows->start[g] * s.code;
-		s.full = r->k != NULL ? (char *)r->k + at : NULL;
-		s.coded = kv_row_type_kivi(s.type) ? r->k_coded[g] : rows->len[g];
-		s.stored = coded_keys(rows, rows->len[g]);
-	} else {
-		s.type = rows_v_type(rows);
-		s.code = rows_v_bytes(rows);
-		s.codes = (char *)rows->v + rows->start[g] * s.code;
-		s.full = r->v != NULL ? (char *)r->v + at : NULL;
-		s.coded = kv_row_type_kivi(s.type) ? r->v_coded[g] : rows->len[g];
-		s.stored = coded_values(rows, rows->len[g]);
+	s.codes = codes + rows->start[g] * s.code;
+	if (full != NULL) {                     /* KIVI's */
+		s.full = full + (size_t)g * r->capacity * s.row;
+		s.coded = keys ? r->k_coded[g] : r->v_coded[g];
 	}
 	return s;
 }

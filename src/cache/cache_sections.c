@@ -245,22 +245,16 @@ save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows
 	return rc;
 }
 
-/* to <- the keys or values of a KV head */
-static int
-get_rows(const struct cache *c, const struct rows_elsewhere *other, uint32_t l, uint32_t g,
-    enum kv_kind kind, char *to)
+/* Returns the bytes of a KV head in KEYS or VALS. */
+static uint64_t
+head_bytes(const struct layer_rows *rows, uint32_t g, enum kv_kind kind)
 {
-	const struct layer_rows *rows = &c->layer[l];
-	const size_t row = kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows);
-	const char *from = kind == KV_KEYS ? rows->k : rows->v;
-
-	if (c->positions_only[l])
-		return other->get(other->with, l, g, kind, to);
-	c->model->ops->get(c->model->dev, to, from + rows->start[g] * row, rows->len[g] * row);
-	return KV_OK;
+	if (rows->recent != NULL)
+		return recent_bytes(rows, g, kind);
+	return rows->len[g] * (uint64_t)(kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows));
 }
 
-/* The same, of a layer of KIVI's */
+/* to <- the keys or values of a KV head of a layer with KIVI's types */
 static int
 get_kivi(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char *to)
 {
@@ -273,6 +267,23 @@ get_kivi(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char 
 	return rc;
 }
 
+/* to <- the keys or values of a KV head */
+static int
+get_rows(const struct cache *c, const struct rows_elsewhere *other, uint32_t l, uint32_t g,
+    enum kv_kind kind, char *to)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	const size_t row = kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows);
+	const char *from = kind == KV_KEYS ? rows->k : rows->v;
+
+	if (rows->recent != NULL)
+		return get_kivi(c, l, g, kind, to);
+	if (c->positions_only[l])
+		return other->get(other->with, l, g, kind, to);
+	c->model->ops->get(c->model->dev, to, from + rows->start[g] * row, rows->len[g] * row);
+	return KV_OK;
+}
+
 /* Writes KEYS or VALS. */
 static int
 save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewhere *other,
@@ -280,22 +291,20 @@ save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewh
 {
 	const struct layer_rows *rows = &c->layer[layer];
 	const enum kv_row_type type = kind == KV_KEYS ? rows_k_type(rows) : rows_v_type(rows);
-	size_t row = kv_row_bytes(type, rows->width), size = 1;
+	size_t size = 1;
 	struct kv_span span = { NULL, 0 };
 	int rc = KV_OK;
 	uint32_t g;
 	char *buf;
 
 	for (g = 0; g < rows->heads; g++)
-		size += rows->recent != NULL ? recent_bytes(rows, g, kind) : rows->len[g] * row;
+		size += head_bytes(rows, g, kind);
 	if ((buf = malloc(size)) == NULL)
 		return KV_ENOMEM;
 	span.data = buf;
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
-		rc = rows->recent != NULL ? get_kivi(c, layer, g, kind, buf + span.size) :
-		    get_rows(c, other, layer, g, kind, buf + span.size);
-		span.size += rows->recent != NULL ? recent_bytes(rows, g, kind) :
-		    rows->len[g] * row;
+		rc = get_rows(c, other, layer, g, kind, buf + span.size);
+		span.size += head_bytes(rows, g, kind);
 	}
 	if (rc == KV_OK)
 		rc = kv_write(w, kv_kind_type(kind), layer, kv_row_element(type), &span, 1);

@@ -50,18 +50,18 @@ load(struct layer_reader *s, const void **content, struct engine_error *e)
 	return engine_read(e, s->r, rc);
 }
 
-/* Makes room for size bytes. */
-static int
-make_room(char **memory, size_t *capacity, size_t size, struct engine_error *e)
+/* Returns memory, which has *capacity bytes; where that is less than size, frees it and returns
+ * other memory. NULL after a failure. */
+static void *
+room(void *memory, size_t *capacity, size_t size, struct engine_error *e)
 {
-	if (size <= *capacity && *memory != NULL)
-		return ENGINE_OK;
-	free(*memory);
+	if (size <= *capacity && memory != NULL)
+		return memory;
+	free(memory);
 	*capacity = 0;
-	if ((*memory = engine_alloc(size, 1, e)) == NULL)
-		return e->code;
-	*capacity = size;
-	return ENGINE_OK;
+	if ((memory = engine_alloc(size, 1, e)) != NULL)
+		*capacity = size;
+	return memory;
 }
 
 /* The type that rows of a section have in memory */
@@ -101,8 +101,10 @@ take_keys(struct layer_reader *s, size_t size, struct engine_error *e)
 	const int kivi = kv_row_type_kivi(kv_head_row_type(s->head, KV_KEYS, s->layer));
 	const void *content;
 
-	if (load(s, &content, e) != ENGINE_OK || make_room(&s->key_memory, &s->key_capacity,
-	    kivi ? widened_size(s) : size, e) != ENGINE_OK)
+	if (load(s, &content, e) != ENGINE_OK)
+		return e->code;
+	s->key_memory = room(s->key_memory, &s->key_capacity, kivi ? widened_size(s) : size, e);
+	if (s->key_memory == NULL)
 		return e->code;
 	if (kivi)
 		widen(s, KV_KEYS, (float *)(void *)s->key_memory, content);
@@ -122,7 +124,8 @@ take_values(struct layer_reader *s, struct engine_error *e)
 	s->values = content;
 	if (!kv_row_type_kivi(kv_head_row_type(s->head, KV_VALS, s->layer)))
 		return ENGINE_OK;
-	if (make_room(&s->value_memory, &s->value_capacity, widened_size(s), e) != ENGINE_OK)
+	s->value_memory = room(s->value_memory, &s->value_capacity, widened_size(s), e);
+	if (s->value_memory == NULL)
 		return e->code;
 	widen(s, KV_VALS, (float *)(void *)s->value_memory, content);
 	s->values = s->value_memory;
@@ -180,14 +183,10 @@ take_scores(struct layer_reader *s, struct engine_error *e)
 
 	if (rc < 0)
 		return engine_fail_reader(e, s->r, rc);
-	if (scores.n > s->score_capacity || s->score_memory == NULL) {
-		free(s->score_memory);
-		s->score_capacity = 0;
-		s->score_memory = engine_alloc(scores.n, sizeof *s->score_memory, e);
-		if (s->score_memory == NULL)
-			return e->code;
-		s->score_capacity = scores.n;
-	}
+	s->score_memory = room(s->score_memory, &s->score_capacity,
+	    scores.n * sizeof *s->score_memory, e);
+	if (s->score_memory == NULL)
+		return e->code;
 	if (scores.n > 0)
 		memcpy(s->score_memory, scores.value, scores.n * sizeof *s->score_memory);
 	if (s->score_label[0] == '\0')

@@ -1,5 +1,5 @@
-/* kvfile_kivi.c - rows of kivi2 and kivi4: the bytes of its authors' functions, how many rows are
- * codes, and what cannot be stored
+/* kvfile_kivi.c - rows of kivi2 and kivi4: the bytes of the authors' functions, the number of coded
+ * rows, and rows that are refused
  *
  * tests/fixtures/rows/kivi* is what tests/oracle/kivi_rows.py has recorded. */
 #include <math.h>
@@ -14,15 +14,6 @@ enum { ROWS = 96, WIDTH = 64, GROUP = KV_GROUP_ROWS, GROUPS = ROWS / GROUP,
 
 static const enum kv_row_type types[] = { KV_ROW_KIVI2, KV_ROW_KIVI4 };
 #define COUNT(a) (sizeof (a) / sizeof (a)[0])
-
-static struct bytes
-fixture(const char *name, const char *suffix)
-{
-	char file[512];
-
-	snprintf(file, sizeof file, "%s/%s.%s", FIXTURES, name, suffix);
-	return slurp(file);
-}
 
 /* x[ROWS][WIDTH] <- the recorded rows */
 static void

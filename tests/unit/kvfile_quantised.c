@@ -183,7 +183,7 @@ check_heads(void)
 	kv_writer_free(w);
 }
 
-/* The same of `residual`, which is there with KIVI's types only */
+/* Checks that a HEAD has `residual` with KIVI's types, in its range, and not without them. */
 static void
 check_residual(void)
 {

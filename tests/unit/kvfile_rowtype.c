@@ -15,15 +15,6 @@ static const enum kv_row_type ggml[] = { KV_ROW_Q8_0, KV_ROW_Q4_0, KV_ROW_Q4_1, 
 static const enum kv_row_type scaled[] = { KV_ROW_INT8, KV_ROW_FP8 };
 #define COUNT(a) (sizeof (a) / sizeof (a)[0])
 
-static struct bytes
-fixture(const char *name, const char *suffix)
-{
-	char file[512];
-
-	snprintf(file, sizeof file, "%s/%s.%s", FIXTURES, name, suffix);
-	return slurp(file);
-}
-
 static void
 check_ggml(enum kv_row_type type)
 {

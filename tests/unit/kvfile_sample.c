@@ -91,6 +91,15 @@ slurp(const char *file)
 	return b;
 }
 
+struct bytes
+fixture(const char *name, const char *suffix)
+{
+	char file[512];
+
+	snprintf(file, sizeof file, "%s/%s.%s", FIXTURES, name, suffix);
+	return slurp(file);
+}
+
 void
 spill(const char *file, const void *data, size_t size)
 {

@@ -28,6 +28,7 @@ struct bytes {
 };
 
 struct bytes slurp(const char *file);
+struct bytes fixture(const char *name, const char *suffix); /* of tests/fixtures/rows */
 void spill(const char *file, const void *data, size_t size);
 int same(struct bytes a, struct bytes b);
 
