@@ -234,7 +234,7 @@ finish_job(const struct plan *p, const struct attend_job *j, size_t m, float *o,
 		*lse = sum == 0 ? -INFINITY : j->m[m] + logf(sum);
 	for (i = 0; o != NULL && i < j->E; i++)
 		o[i] = from[i] * scale;
-	if (o != NULL && cpu_transformed(rows_v_type(p->rows)))
+	if (o != NULL && cpu_transformed(rows_v_type(p->rows)) && p->rows->recent == NULL)
 		p->simd->transform(o, j->E, 1);
 }
 

@@ -56,7 +56,7 @@ struct attend_job {
 	 * transforms queries before and outputs after it */
 	enum kv_row_type k_type, v_type;
 	size_t k_bytes, v_bytes;     /* of a row */
-	/* rows of the head in front of k, and of v: those of KIVI's that are not there. A multiple
+	/* rows of the head in front of k, and of v: those in front of full rows. A multiple
 	 * of KV_GROUP_ROWS where k_type is KIVI's */
 	size_t k_before, v_before;
 	size_t E, M;
@@ -274,13 +274,13 @@ size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t 
 /* Returns 0 after remembering the failure. */
 int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chosen *);
 
-/* append() to rows of KIVI's types. Does not change len. */
+/* append() to quantised rows with full ones behind them. Does not change len. */
 void cpu_append_recent(struct dev *, struct layer_rows *, const float *k, const float *v,
     const uint32_t *pos, uint32_t N);
 /* Has keys, and values, that vnni (NULL: none) takes computed in integers. */
 void cpu_use_vnni(const struct vnni_products *vnni, struct attend_job *);
-/* simd->attend() of rows of KIVI's types of KV head g, part by part: one maximum, sum and output go
- * through all parts. */
+/* simd->attend() of quantised and full rows of KV head g, part by part: one maximum, sum and output
+ * go through all parts. The output is that of rows that are not transformed. */
 void cpu_attend_recent(const struct simd *, const struct vnni_products *, const struct layer_rows *,
     size_t g, struct attend_job *);
 /* For ops that do not take such rows. Returns 1 after remembering the failure, 0 for other rows. */

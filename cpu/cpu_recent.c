@@ -1,5 +1,5 @@
-/* cpu_recent.c - appending to rows of KIVI's types, whose last rows are full, and attention over
- * them (kv-snapshot(5), 4.21)
+/* cpu_recent.c - appending to quantised rows whose last rows stay full, and attention over them
+ * (kv-snapshot(5), 4.20, 4.21)
  *
  * Before rows are added those that have become old enough are coded. So the queries of the added
  * rows see the rows before them as they were stored, and the added ones in full: the paper's
@@ -15,43 +15,62 @@ struct append {
 	float *scratch;              /* [threads][KV_GROUP_ROWS][E] */
 };
 
-/* Codes the keys of KV head g up to row `end`, and its values. */
+/* Codes the groups of keys of KV head g from row s up to row `end`, of KIVI's types. */
 static void
-code_keys(const struct append *a, size_t g, uint32_t end, float *x)
+code_groups(const struct append *a, size_t g, uint32_t s, uint32_t end, float *x)
 {
 	const struct layer_rows *c = a->rows;
 	const struct recent_rows *r = c->recent;
 	const size_t E = c->width, row = E * kv_dtype_size(c->dtype), code = rows_k_bytes(c);
 	const char *full = (const char *)r->k + g * r->capacity * row;
-	uint32_t s;
 
-	for (s = r->k_coded[g]; s < end; s += KV_GROUP_ROWS) {
+	for (; s < end; s += KV_GROUP_ROWS) {
 		kv_to_f32(x, full + (s - r->first[g]) * row, c->dtype, KV_GROUP_ROWS * E);
 		if (!kv_group_from_f32((char *)c->k + (c->start[g] + s) * code, x, c->k_type, E))
 			cpu_fail(a->d, "store: keys %u to %u of KV head %zu are not finite, or too "
 			    "large for %s", s, s + KV_GROUP_ROWS - 1, g,
 			    kv_row_type_name(c->k_type));
 	}
-	r->k_coded[g] = end;
 }
 
+/* Codes rows s to end-1 of KV head g, each by itself. */
 static void
-code_values(const struct append *a, size_t g, uint32_t end, float *x)
+code_rows(const struct append *a, size_t g, uint32_t s, uint32_t end, float *x, const void *full,
+    void *stored, enum kv_row_type type, const char *what)
 {
 	const struct layer_rows *c = a->rows;
 	const struct recent_rows *r = c->recent;
-	const size_t E = c->width, row = E * kv_dtype_size(c->dtype), code = rows_v_bytes(c);
-	const char *full = (const char *)r->v + g * r->capacity * row;
-	uint32_t s;
+	const size_t E = c->width, row = E * kv_dtype_size(c->dtype), code = kv_row_bytes(type, E);
+	const char *from = (const char *)full + g * r->capacity * row;
 
-	for (s = r->v_coded[g]; s < end; s++) {
-		kv_to_f32(x, full + (s - r->first[g]) * row, c->dtype, E);
-		if (kv_rows_from_f32((char *)c->v + (c->start[g] + s) * code, x, c->v_type, E, 1) <
-		    1)
-			cpu_fail(a->d, "store: value %u of KV head %zu is not finite, or too large "
-			    "for %s", s, g, kv_row_type_name(c->v_type));
+	for (; s < end; s++) {
+		kv_to_f32(x, from + (s - r->first[g]) * row, c->dtype, E);
+		if (kv_rows_from_f32((char *)stored + (c->start[g] + s) * code, x, type, E, 1) < 1)
+			cpu_fail(a->d, "store: %s %u of KV head %zu is not finite, or too large "
+			    "for %s", what, s, g, kv_row_type_name(type));
 	}
-	r->v_coded[g] = end;
+}
+
+/* Codes the rows of KV head g that have become old enough. */
+static void
+code_old(const struct append *a, size_t g, float *x)
+{
+	const struct layer_rows *c = a->rows;
+	const struct recent_rows *r = c->recent;
+	const uint32_t keys = kv_coded_keys(rows_k_type(c), c->len[g], r->residual);
+	const uint32_t values = kv_coded_values(rows_v_type(c), c->len[g], r->residual);
+
+	if (r->k != NULL) {
+		if (kv_row_type_kivi(c->k_type))
+			code_groups(a, g, r->k_coded[g], keys, x);
+		else
+			code_rows(a, g, r->k_coded[g], keys, x, r->k, c->k, c->k_type, "key");
+		r->k_coded[g] = keys;
+	}
+	if (r->v != NULL) {
+		code_rows(a, g, r->v_coded[g], values, x, r->v, c->v, c->v_type, "value");
+		r->v_coded[g] = values;
+	}
 }
 
 /* Adds N rows of the call behind the len[g] of KV head g, as elements of dtype in `full`, or, where
@@ -87,12 +106,8 @@ append_head(void *arg, size_t g, int thread)
 	const struct append *a = arg;
 	struct layer_rows *c = a->rows;
 	const struct recent_rows *r = c->recent;
-	float *x = a->scratch + (size_t)thread * KV_GROUP_ROWS * c->width;
 
-	if (r->k != NULL)
-		code_keys(a, g, kv_coded_keys(c->k_type, c->len[g], r->residual), x);
-	if (r->v != NULL)
-		code_values(a, g, kv_coded_values(c->v_type, c->len[g], r->residual), x);
+	code_old(a, g, a->scratch + (size_t)thread * KV_GROUP_ROWS * c->width);
 	add_rows(a, g, a->k, r->k, c->k, rows_k_type(c), "key");
 	add_rows(a, g, a->v, r->v, c->v, rows_v_type(c), "value");
 	memcpy(c->pos + c->start[g] + c->len[g], a->pos, a->N * sizeof *a->pos);
@@ -122,7 +137,7 @@ int
 cpu_refuse_recent(struct dev *d, const struct layer_rows *rows, const char *op)
 {
 	if (rows->recent != NULL)
-		cpu_fail(d, "%s: rows of KIVI's types are not stored each by itself", op);
+		cpu_fail(d, "%s: not over full rows behind quantised ones", op);
 	return rows->recent != NULL;
 }
 
@@ -159,6 +174,22 @@ part_of(const struct attend_job *j, const struct layer_rows *rows, size_t g, int
 	return part;
 }
 
+/* Transforms the queries of a job, which are the thread's scratch. */
+static void
+turn_queries(const struct simd *simd, struct attend_job *j)
+{
+	simd->transform((float *)j->q, j->E, j->M);
+}
+
+static void
+turn_output(const struct simd *simd, struct attend_job *j)
+{
+	size_t m;
+
+	for (m = 0; m < j->M; m++)
+		simd->transform(j->o + m * PADDED(j->E), j->E, 1);
+}
+
 void
 cpu_attend_recent(const struct simd *simd, const struct vnni_products *vnni,
     const struct layer_rows *rows, size_t g, struct attend_job *j)
@@ -167,6 +198,9 @@ cpu_attend_recent(const struct simd *simd, const struct vnni_products *vnni,
 	const size_t last = j->last;
 	const size_t k = r->k != NULL ? r->k_coded[g] : SIZE_MAX;
 	const size_t v = r->v != NULL ? r->v_coded[g] : SIZE_MAX;
+	/* full rows are not transformed */
+	int q_turned = cpu_transformed(rows_k_type(rows));
+	int o_turned = cpu_transformed(rows_v_type(rows));
 	struct attend_job part;
 	size_t end;
 
@@ -177,9 +211,19 @@ cpu_attend_recent(const struct simd *simd, const struct vnni_products *vnni,
 		if (j->first < v && v < end)
 			end = v;
 		j->last = end;
+		if (q_turned && j->first >= k) {
+			turn_queries(simd, j);
+			q_turned = 0;
+		}
+		if (o_turned && j->first >= v) {
+			turn_output(simd, j);
+			o_turned = 0;
+		}
 		part = part_of(j, rows, g, j->first >= k, j->first >= v);
 		if (j->v != NULL)
 			cpu_use_vnni(vnni, &part);
 		simd->attend(&part);
 	}
+	if (o_turned)
+		turn_output(simd, j);
 }

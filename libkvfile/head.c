@@ -141,7 +141,7 @@ kv_head_same_type(const struct kv_head *a, const struct kv_head *b, enum kv_kind
 	const enum kv_row_type type = kv_head_row_type(a, kind, layer);
 
 	return type == kv_head_row_type(b, kind, layer) &&
-	    (!kv_row_type_kivi(type) || a->residual == b->residual);
+	    (!kv_row_type_quantised(type) || a->residual == b->residual);
 }
 
 int
@@ -399,23 +399,22 @@ get_row_types(uint8_t *types, const json_t *v, const char *key, const struct kv_
 	return KV_OK;
 }
 
-/* Reads `residual`, which must be there with KIVI's types, and must not without them. */
+/* Reads `residual`, which must be there with KIVI's types, and a multiple of a group of keys. */
 static int
 get_residual(struct kv_head *head, const json_t *o, struct kv_message *why)
 {
 	const json_t *residual = json_object_get(o, "residual");
+	const int grouped = kv_head_is_grouped(head);
 
-	if (!kv_head_is_grouped(head))
-		return residual == NULL ? KV_OK :
-		    kv_bad(why, "row_types.residual is there, and no type is kivi2 or kivi4");
 	if (residual == NULL)
-		return kv_bad(why, "row_types.residual is missing: a type is kivi2 or kivi4");
-	if (get_count(&head->residual, residual, "row_types.residual", KV_GROUP_ROWS,
-	    KV_RESIDUAL_MOST, why) != KV_OK)
+		return !grouped ? KV_OK :
+		    kv_bad(why, "row_types.residual is missing: a type is kivi2 or kivi4");
+	if (get_count(&head->residual, residual, "row_types.residual", 1, KV_RESIDUAL_MOST, why) !=
+	    KV_OK)
 		return why->code;
-	if (head->residual % KV_GROUP_ROWS != 0)
-		return kv_bad(why, "row_types.residual is %u, must be a multiple of %d",
-		    head->residual, KV_GROUP_ROWS);
+	if (grouped && head->residual % KV_GROUP_ROWS != 0)
+		return kv_bad(why, "row_types.residual is %u, must be a multiple of %d with kivi2 "
+		    "and kivi4", head->residual, KV_GROUP_ROWS);
 	return KV_OK;
 }
 
@@ -425,8 +424,8 @@ get_all_row_types(struct kv_head *head, json_t *o, struct kv_message *why)
 	if (!json_is_object(o))
 		return kv_bad(why, "row_types must be an object");
 	if (json_object_size(o) != 2 + (size_t)(json_object_get(o, "residual") != NULL))
-		return kv_bad(why, "row_types must have keys, values and, with kivi2 or kivi4, "
-		    "residual, and nothing else");
+		return kv_bad(why, "row_types must have keys, values and, perhaps, residual, "
+		    "and nothing else");
 	if (get_row_types(head->key_type, json_object_get(o, "keys"), "keys", head, why) != KV_OK ||
 	    get_row_types(head->value_type, json_object_get(o, "values"), "values", head, why) !=
 	    KV_OK)

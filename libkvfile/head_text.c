@@ -205,7 +205,7 @@ put_head(struct text *t, const struct kv_head *head)
 	if (kv_head_is_quantised(head)) {
 		add_text(t, ",\"row_types\":{");
 		put_row_types(t, "keys", head, KV_KEYS);
-		if (kv_head_is_grouped(head))
+		if (head->residual != 0)
 			add_text(t, ",\"residual\":%u", head->residual);
 		add_text(t, ",");
 		put_row_types(t, "values", head, KV_VALS);

@@ -96,13 +96,14 @@ kv_row_type_kivi(enum kv_row_type type)
 uint32_t
 kv_coded_keys(enum kv_row_type type, uint32_t rows, uint32_t residual)
 {
-	return kv_row_type_kivi(type) ? rows - rows % residual : rows;
+	return kv_row_type_kivi(type) ? rows - rows % residual :
+	    kv_coded_values(type, rows, residual);
 }
 
 uint32_t
 kv_coded_values(enum kv_row_type type, uint32_t rows, uint32_t residual)
 {
-	if (!kv_row_type_kivi(type))
+	if (!kv_row_type_quantised(type))
 		return rows;
 	return rows > residual ? rows - residual : 0;
 }

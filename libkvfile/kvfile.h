@@ -119,8 +119,8 @@ struct kv_head {
 	/* enum kv_row_type of each layer's rows in KEYS and VALS, quantised, 4.20; 0: elements of
 	 * dtype */
 	uint8_t key_type[KV_LAYERS_MOST], value_type[KV_LAYERS_MOST];
-	/* R of 4.21, where some type is KIVI's: a multiple of KV_GROUP_ROWS, at most
-	 * KV_RESIDUAL_MOST; else 0 */
+	/* how many of the last rows of a KV head are elements of dtype where its type is quantised,
+	 * 4.20: at most KV_RESIDUAL_MOST; with KIVI's types a multiple of KV_GROUP_ROWS, not 0 */
 	uint32_t residual;
 };
 
@@ -128,8 +128,8 @@ struct kv_head {
  * coded one); kind is KV_KEYS or KV_VALS. */
 enum kv_row_type kv_head_row_type(const struct kv_head *head, enum kv_kind kind, uint32_t layer);
 size_t kv_head_row_bytes(const struct kv_head *head, enum kv_kind kind, uint32_t layer);
-/* Returns how many of the rows of a KV head that has this many are coded: all but the last ones of
- * KIVI's types; and the bytes that a section has for such a KV head. */
+/* Returns how many of the rows of a KV head that has this many are coded: all but the last ones
+ * where there is a residual; and the bytes that a section has for such a KV head. */
 uint32_t kv_head_coded(const struct kv_head *head, enum kv_kind kind, uint32_t layer,
     uint32_t rows);
 uint64_t kv_head_bytes(const struct kv_head *head, enum kv_kind kind, uint32_t layer,
@@ -144,10 +144,10 @@ uint32_t kv_head_rows_from_f32(void *content, const float *src, const struct kv_
     enum kv_kind kind, uint32_t layer, uint32_t rows, uint32_t first, uint32_t n);
 /* Returns whether some layer has rows of a quantised type. */
 int kv_head_is_quantised(const struct kv_head *head);
-/* Returns whether some layer has rows of a type that does not store each row by itself (KIVI's). */
+/* Returns whether some layer has rows of KIVI's types, whose keys are quantised in groups. */
 int kv_head_is_grouped(const struct kv_head *head);
-/* Returns whether the rows of a layer have the same type in both, and, of KIVI's, as many full
- * rows. */
+/* Returns whether the rows of a layer have the same type in both, and as many full rows behind
+ * quantised ones. */
 int kv_head_same_type(const struct kv_head *a, const struct kv_head *b, enum kv_kind kind,
     uint32_t layer);
 /* Returns whether the rows of all layers have the same types, of models with as many layers. */

@@ -27,7 +27,8 @@ locate_rows(const struct kv_reader *r, uint64_t i, char *text, size_t size)
 		start = KV_SCORE_LABEL;
 		width = 4;
 	} else if ((r->h.kind == KV_KEYS || r->h.kind == KV_VALS) &&
-	    !kv_row_type_kivi(kv_head_row_type(&r->head, r->h.kind, r->h.layer)))
+	    (r->head.residual == 0 ||
+	    !kv_row_type_quantised(kv_head_row_type(&r->head, r->h.kind, r->h.layer))))
 		width = kv_head_row_bytes(&r->head, r->h.kind, r->h.layer);
 	else
 		return;

@@ -20,8 +20,9 @@
  *   int8  s = max |x| / 127; code: nearest to x / s
  *   fp8   s = max |x| / 448; code: e4m3 (OCP 8-bit floating point, E4M3) nearest to x / s
  *
- * KIVI (Liu et al. 2024; kv-snapshot(5), 4.21): blocks of 32 numbers with 2 or 4 bits; the last
- * rows of a KV head are not quantised, kv_coded_keys().
+ * The last rows of a KV head may be left as elements, kv_coded_keys().
+ *
+ * KIVI (Liu et al. 2024; kv-snapshot(5), 4.21): blocks of 32 numbers with 2 or 4 bits.
  *
  *   kivi2, kivi4  12 and 20 bytes: scale and least number in f16, u8[8 or 16] with the codes from
  *         the lowest bit on. All operations are rounded to f16: s = (most - least) / (2^bits - 1);
@@ -111,8 +112,8 @@ size_t kv_rows_from_f32(void *rows, const float *src, enum kv_row_type type, siz
     size_t n);
 
 /* Returns how many rows of a KV head with this many rows are coded, the first ones: of KIVI's keys
- * those in front of the last multiple of residual, of its values all but the last `residual`; of
- * other types all. */
+ * those in front of the last multiple of residual, else all but the last `residual`. An element
+ * type has no full rows behind others: all. residual: not 0 with KIVI's types. */
 uint32_t kv_coded_keys(enum kv_row_type type, uint32_t rows, uint32_t residual);
 uint32_t kv_coded_values(enum kv_row_type type, uint32_t rows, uint32_t residual);
 

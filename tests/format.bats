@@ -16,7 +16,8 @@ check() {
 @test "the reader returns what the writer was given" { check content; }
 @test "quantised rows and their numbers are, to the bit, what a writer without NumPy makes of them" { check rows; }
 @test "quantised rows are those that ggml and ml_dtypes have made of the same numbers" { check recorded; }
-@test "rows of KIVI's types and their numbers are, to the bit, what a writer without NumPy makes of them" { check kivi; }
+@test "rows with full ones behind, of KIVI's types too, and their numbers are, to the bit, what a writer without NumPy makes of them" { check residual; }
+@test "what may not be in quantised rows is refused with its place, and what is in full rows behind them is free" { check residual_refused; }
 @test "rows of KIVI's types are those that its authors' functions have made of the same numbers" { check kivi_recorded; }
 @test "rows that KIVI's types cannot hold are refused with their place" { check kivi_refused; }
 @test "the indexes of the vectors are what numpy makes of their keys" { check indexes; }

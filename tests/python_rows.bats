@@ -54,7 +54,7 @@ for x, y in zip(kvsnapshot.read("ragged.kv").layers, read(change(open("ragged.kv
 	python '
 types = set()
 for name, data in vectors("*"):
-    if name.startswith("kivi-"):            # do not store each row by itself
+    if name.startswith(("kivi-", "residual-")):     # do not store each row by itself
         continue
     new = read(change(data, keep=lambda l: [np.arange(0, len(p), 2) for p in l.positions]))
     for x, y in zip(read(data).layers, new.layers):
@@ -88,7 +88,7 @@ for name, data in vectors("unknown-ancillary"):
 
 @test "rows are stored in another type, read as its numbers, and stored as elements again" {
 	python '
-for name, data in vectors("r*"):
+for name, data in (*vectors("ragged*"), *vectors("rows-*")):
     old, E = read(data), read(data).model["head_width"]
     for kind in rowtypes.QUANTISED:
         if rowtypes.misfit(kind, E) or "extremes" in name or name == "rows-blocks":
@@ -113,10 +113,11 @@ for name, data in vectors("rows-mixed"):
     assert new.provenance[-1]["options"] == {"values": ["q4_0", "f16", "q4_1", "f16", "fp8"]}'
 }
 
-@test "rows of kivi2 and kivi4 are stored as kv-quantize stores them, read as its numbers, and stored as elements again" {
+@test "rows with full ones behind are stored as kv-quantize stores them, read as its numbers, and stored as elements again" {
 	for dtype in bf16 f16 f32; do
 		mksnapshot -L 2 -H 4 -G 4 -E 64 -N 300,128,40,0 -T 400 -d $dtype -o full.kv
-		for types in kivi2,kivi4,32 kivi4,q8_0,64 $dtype,kivi2,128 kivi2,kivi2,usual; do
+		for types in kivi2,kivi4,32 q8_0,fp8-hadamard,5 kivi4,q8_0,64 int8,$dtype,1 $dtype,kivi2,128 \
+		    q4_0-hadamard,q5_0,299 q4_1,kivi2,4096 kivi2,kivi2,usual; do
 			IFS=, read -r keys values residual <<<"$types"
 			in_sample 2 || continue
 			[ "$residual" != usual ] || residual=
@@ -142,10 +143,10 @@ for x, y in zip(read(plain).layers, few.layers):
 	done
 }
 
-@test "the numbers of rows of kivi2 and kivi4 that no writer makes are those of kv-quantize" {
-	for name in extremes ragged mixed f32 residual-4096 keys-only; do
-		dtype=$(see "$VECTORS/kivi-$name.kv" 's.head["dtype"]')
-		kv-quantize --keys "$dtype" --values "$dtype" -o want.kv "$VECTORS/kivi-$name.kv"
+@test "the numbers of rows with full ones behind, some of which no writer makes, are those of kv-quantize" {
+	for name in kivi-{extremes,ragged,mixed,f32,residual-4096,keys-only} residual-{1,33,4096,types,beside,kivi}; do
+		dtype=$(see "$VECTORS/$name.kv" 's.head["dtype"]')
+		kv-quantize --keys "$dtype" --values "$dtype" -o want.kv "$VECTORS/$name.kv"
 		python '
 name, dtype = sys.argv[1:]
 for _, data in vectors(name):
@@ -153,14 +154,14 @@ for _, data in vectors(name):
     for x, y in zip(got.layers, kvsnapshot.read("want.kv").layers):
         for what in "stored_keys", "stored_values":
             for a, b in zip(getattr(x, what), getattr(y, what)):
-                assert a.tobytes() == b.tobytes(), (name, x.index, what)' "kivi-$name" "$dtype"
+                assert a.tobytes() == b.tobytes(), (name, x.index, what)' "$name" "$dtype"
 	done
 }
 
-@test "a stage in Python leaves rows of kivi2 and kivi4 as they are, and says how to drop some" {
+@test "a stage in Python leaves rows with full ones behind as they are, and says how to drop some" {
 	python '
-for name, data in vectors("kivi-*"):
-    if name == "kivi-blocks":
+for name, data in (*vectors("kivi-*"), *vectors("residual-*")):
+    if name.endswith("-blocks"):
         continue
     scored, both = io.BytesIO(), []
     kvsnapshot.score_stream(lambda l: [abs(k).sum(axis=1) if np.isfinite(k).all() else np.zeros(len(k)) for k in l.keys],
@@ -180,21 +181,101 @@ def refused(words, **what):
         raise AssertionError(words)
 for name, data in vectors("kivi-ragged"):
     drop = lambda l: [p > 0 for p in l.positions]
-    refused("KEYS layer 0 KV head 0 no single row can be dropped: kivi2 and kivi4 do not store each row by itself: evict "
-            "before kv-quantize, or dequantise first: kv-quantize --keys f16 --values f16", keep=drop)
-    refused("VALS layer 0 KV head 0 no single row can be dropped", keep=drop, keys="f16")
+    refused("KEYS layer 0 KV head 0 has full rows behind quantised ones (residual 32): no single row can be dropped: "
+            "evict before kv-quantize; or dequantise it: kv-quantize --keys f16 --values f16", keep=drop)
+    refused("VALS layer 0 KV head 0 has full rows behind quantised ones (residual 32): no single row can be dropped", keep=drop, keys="f16")
     refused("residual 64: the snapshot leaves 32 rows full; dequantise it first", keys="kivi4", residual=64)
-    refused("residual is for kivi2 and kivi4", keys="f16", values="q8_0", residual=64)
+    refused("residual 64: no type is quantised", keys="f16", values="f16", residual=64)
     new = read(change(data, keys="kivi4", residual=32))
     assert new.layers[0].key_type == "kivi4" and new.head["row_types"]["residual"] == 32
     assert read(change(data, keep=drop, keys="q8_0", values="f16")).layers[0].key_type == "q8_0"
 for name, data in vectors("rows-none"):
     for R in 48, 0, -32, 4128:
-        refused(f"types.residual: {R} is no multiple of 32", keys="kivi2", residual=R)
-    few = read(change(data, keys="kivi2", keep=lambda l: [p < 0 for p in l.positions]))
+        refused(f"types.residual: {R} is no multiple of 32", keys="kivi2", values="bf16", residual=R)
+    few = read(change(data, keys="kivi2", values="bf16", keep=lambda l: [p < 0 for p in l.positions]))
     assert few.layers[1].key_type == "kivi2"
+for name, data in vectors("residual-beside"):       # a layer that is not quantised, and the layers behind it
+    refused("KEYS layer 1 KV head 0 has full rows behind quantised ones (residual 3): no single row can be dropped",
+            keep=lambda l: [p > 0 for p in l.positions])
+    refused("VALS layer 3 KV head 1 has full rows behind quantised ones (residual 3)",
+            keep=lambda l: [p > 0 for p in l.positions] if l.index in (0, 3) else [p >= 0 for p in l.positions])
+    few = read(change(data, keep=lambda l: [p > 0 if l.index == 0 else p >= 0 for p in l.positions]))
+    assert few.head == read(data).head
+    assert [[len(k) for k in l.keys] for l in few.layers] == [[6, 1], [3, 4], [9, 9], [0, 8]]
+    few = read(change(data, keep=lambda l: [p > 0 for p in l.positions], keys="bf16", values="bf16"))
+    for x, y in zip(read(data).layers, few.layers):
+        for p, a, b in zip(x.positions, x.values, y.values):
+            assert x.value_type != "bf16" or (a[p > 0] == b).all()
+            assert y.value_type == "bf16" and len(b) == (p > 0).sum()
 for name, data in vectors("kivi-full-rows-not-finite"):
-    refused("KEYS layer 0 KV head 0 row 0: a number is not finite", keys="q8_0")'
+    refused("KEYS layer 0 KV head 0 row 0: a number is not finite", keys="q8_0", values="f16")
+    assert read(change(data, keys="q8_0")).layers[0].key_type == "q8_0"     # these rows stay full'
+}
+
+@test "a residual is that of all quantised sections: given, or that of the snapshot, as long as some of it stays" {
+	python '
+def becomes(R, pattern, residual=None, **types):
+    (name, data), = vectors(pattern)
+    old, new = read(data), read(change(data, residual=residual, **types))
+    assert new.head.get("row_types", {}).get("residual") == R, (name, new.head)
+    dtype = old.head["dtype"]
+    for x, y in zip(old.layers, new.layers):
+        for what in "key", "value":
+            kind, before = (getattr(l, what + "_type") for l in (y, x))
+            numbers, a, b = (getattr(l, part + what + "s") for l, part in ((x, ""), (x, "stored_"), (y, "stored_")))
+            for k, there, here in zip(numbers, a, b):
+                n = len(k) if R is None else max(len(k) - R, 0)
+                if kind == before:
+                    assert here.tobytes() == there.tobytes()
+                elif kind in rowtypes.QUANTISED:        # those of kivi2 and kivi4: the other tests
+                    assert here.tobytes() == rowtypes.stored(k[:n], kind).tobytes() + rowtypes.stored(k[n:], dtype).tobytes()
+def refused(words, pattern, **what):
+    (name, data), = vectors(pattern)
+    try:
+        change(data, **what)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+way = "dequantise it first: kv-quantize --keys {0} --values {0}".format
+# nothing is quantised before
+becomes(None, "rows-none", keys="bf16", values="bf16")
+becomes(None, "rows-none", keys="bf16", values="bf16", residual=0)
+refused("residual 3: no type is quantised, so every row is full", "rows-none", keys="bf16", values="bf16", residual=3)
+refused("residual 3: no type is quantised", "ragged-bf16", residual=3)
+for R in 1, 4, 4096:
+    becomes(R, "ragged-bf16", keys="int8", residual=R)
+    becomes(R, "ragged-bf16", values=["fp8", "bf16", "int8", "bf16", "bf16"], residual=R)
+for R in -1, 4097, 1.5, True, "x":
+    refused(f"types.residual: {R!r} is no integer from 1 to 4096", "ragged-bf16", values="int8", residual=R)
+becomes(None, "ragged-bf16", keys="int8")
+becomes(None, "ragged-bf16", keys="int8", residual=0)
+# no full rows before, and some rows stay
+becomes(None, "rows-mixed", keys="q8_0", residual=0)
+refused("residual 5: the snapshot leaves no rows full; " + way("f16"), "rows-mixed", keys="q8_0", residual=5)
+refused("residual 5: the snapshot leaves no rows full; " + way("f16"), "rows-mixed", residual=5)
+refused("residual 128: the snapshot leaves no rows full; " + way("f16"), "rows-mixed", keys="kivi2")
+becomes(9, "rows-mixed", keys="q4_0", values="q8_0", residual=9)
+becomes(128, "rows-mixed", keys="kivi2", values="q8_0")
+# full rows before, and some rows stay
+becomes(32, "residual-kivi", keys="q8_0")
+becomes(32, "residual-kivi", keys="q8_0", residual=32)
+becomes(5, "residual-types", keys="q8_0")
+becomes(5, "residual-types", values="f16")
+becomes(5, "residual-types", keys="q4_1", residual=5)
+for R in 0, 6, 64:
+    refused(f"residual {R}: the snapshot leaves 32 rows full; " + way("f16"), "residual-kivi", keys="q8_0", residual=R)
+refused("residual 6: the snapshot leaves 5 rows full", "residual-types", values="f16", residual=6)
+refused("types.residual: 5 is no multiple of 32", "residual-types", values="kivi2")
+# and none stays
+becomes(None, "residual-kivi", keys="q8_0", values="q8_0")
+becomes(None, "residual-kivi", keys="f16", values="f16")
+becomes(64, "residual-kivi", keys="q8_0", values="q8_0", residual=64)
+becomes(None, "residual-kivi", keys="q8_0", values="q8_0", residual=0)
+becomes(32, "residual-kivi", keys="kivi2", values="q8_0")
+becomes(96, "residual-kivi", keys="kivi2", values="q8_0", residual=96)
+refused("types.residual: 3 is no multiple of 32", "residual-beside", keys="kivi2", values="bf16")
+becomes(32, "residual-beside", keys="kivi2", values="bf16", residual=32)'
 }
 
 @test "elements of another dtype are rounded to nearest, ties to even" {

@@ -133,7 +133,7 @@ main(int argc, char **argv)
 		r = input_open(path);
 		head = *kv_reader_head(r);
 	}
-	input_refuse_kivi(r, "no single row can be dropped: evict before kv-quantize");
+	input_refuse_residual(r, "no single row can be dropped: evict before kv-quantize");
 	w = output_create(&head);
 	progress_start("evict", head.model.layers, "layers");
 	must(evict_snapshot(&job, r, w, &e), &e);

@@ -213,7 +213,8 @@ main(int argc, char **argv)
 	    (low_rank ? 1u << KV_LOWR : 0);
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
-	input_refuse_kivi(r, "no index finds single rows: retrieve from q4_0, q5_0 or q8_0 rows");
+	input_refuse_residual(r, "no index finds single rows: retrieve from q4_0, q5_0 or q8_0 "
+	    "rows without residual");
 	device = device_open();
 	if (clusters)
 		open_builder(kv_reader_head(r));

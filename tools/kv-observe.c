@@ -328,7 +328,8 @@ main(int argc, char **argv)
 	check_options(path);
 	output_refuse_terminal();
 	r = input_open(path);
-	input_refuse_kivi(r, "probe tokens are not run on them: run kv-observe before kv-quantize");
+	input_refuse_residual(r, "probe tokens are not run on them: run kv-observe before "
+	    "kv-quantize");
 	session_open(&s, r, how.repeat && instruction[0] != '\0' ? TOKENIZER_NEEDED :
 	    TOKENIZER_IF_THERE);
 	if (lookahead != NULL)

@@ -101,7 +101,8 @@ plan_offload(const char *path)
 	uint32_t i;
 	int fits;
 
-	input_refuse_kivi(r, "layers of such rows are not offloaded: use q4_0, q5_0 or q8_0 rows");
+	input_refuse_residual(r, "layers of such rows are not offloaded: use q4_0, q5_0 or q8_0 "
+	    "rows without residual");
 	take_shape(kv_reader_head(r));
 	/* thresholds ascend or descend: if neither end has a token, none has */
 	if ((!offload_threshold(&offload, offload.layers, &tokens) || tokens < 1) &&

@@ -115,15 +115,15 @@ set_stored(const struct model *m, const struct kv_reader *from)
 			die(EXIT_USAGE, "--dtype %s: %s holds %s", dtype_name,
 			    kv_reader_name(from), kv_dtype_name(stored.dtype));
 		opt_rows_same(&stored, kv_reader_name(from));
-		if (kv_head_is_grouped(&stored) && (evicts() || prefill.adapter != NULL))
-			input_refuse_kivi(from, "no single row can be dropped: evict before "
+		if (stored.residual != 0 && (evicts() || prefill.adapter != NULL))
+			input_refuse_residual(from, "no single row can be dropped: evict before "
 			    "kv-quantize");
 		return;
 	}
 	stored = (struct kv_head){ .model = m->id,
 	    .dtype = asked != 0 ? asked : m->id.weights_dtype };
 	opt_rows_head(&stored);
-	if (kv_head_is_grouped(&stored))
+	if (stored.residual != 0)
 		die(EXIT_USAGE, "--keys, --values: as in the KIVI paper, a prompt runs with full "
 		    "rows, which are quantised afterwards: kv-prefill | kv-quantize --keys kivi2 "
 		    "--values kivi2");

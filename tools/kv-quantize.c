@@ -20,7 +20,7 @@ static const struct opt opts[] = {
 	{ 0, "rotate", OPT_FLAG, &rows_options.rotate, 1, NULL,
 	    "quantise the Hadamard transform of rows", OPT_HOW },
 	{ 0, "residual", OPT_COUNT, &rows_options.residual, 0, "N",
-	    "kivi2, kivi4: the last rows that stay full, a multiple of 32", OPT_HOW },
+	    "leave the last N rows of a KV head full; kivi2, kivi4: 32, 64, ... (128)", OPT_HOW },
 	{ 0, "skip-layers", OPT_STRING, &rows_options.skip_layers, 0, "LIST",
 	    "leave these layers as they are: 0,1,30-31", OPT_HOW },
 	{ 'j', "threads", OPT_COUNT, &settings.threads, 0, "N",

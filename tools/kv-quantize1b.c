@@ -121,7 +121,8 @@ main(int argc, char **argv)
 		die(EXIT_USAGE, "--group %u: want 16, 32, 64 or 128", group);
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
-	input_refuse_kivi(r, "no index finds single rows: retrieve from q4_0, q5_0 or q8_0 rows");
+	input_refuse_residual(r, "no index finds single rows: retrieve from q4_0, q5_0 or q8_0 "
+	    "rows without residual");
 	d = device_open();
 	w = output_create(kv_reader_head(r));
 	quantize(&d, r, w);

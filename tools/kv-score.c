@@ -223,7 +223,8 @@ main(int argc, char **argv)
 	check_options(path);
 	output_refuse_terminal();
 	r = input_open(path);
-	input_refuse_kivi(r, "no single row can be dropped: score and evict before kv-quantize");
+	input_refuse_residual(r, "no single row can be dropped: score and evict before "
+	    "kv-quantize");
 	if (from_path != NULL)
 		score_file_open(&from, from_path, &kv_reader_head(r)->model);
 	else if (scorer.method->needs & NEED_WINDOW)

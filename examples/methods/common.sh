@@ -34,8 +34,8 @@
 #     bytes of the cache read at each step (each in %), answer
 #
 # Every method has the settings `keys` and `values`: types of kv-quantize, q8_0 or q4_0-hadamard for
-# instance, in which the answer begins with these rows (none: as they are). Bytes that are read are
-# in % of the full cache's as it is.
+# instance, in which the answer begins with these rows (none: as they are), and `residual`: how many
+# of the last rows stay full then. Bytes that are read are in % of the full cache's as it is.
 #
 # Settings are what depends on the model or on the length of the text. A script assigns the values
 # of the paper, or of the authors' programs where the paper has none, and calls `settings` with
@@ -77,6 +77,7 @@ answer=32
 stop=
 keys=
 values=
+residual=
 
 die() {
 	printf '%s\n' "$method.sh: $*" >&2
@@ -99,7 +100,9 @@ newline='
 # kind_of NAME: sets $kind to the kind of a setting's values; fails where there is no such setting
 kind_of() {
 	case $1 in
-	answer | keep | layer | outliers | recent | sink) kind='a whole number' ;;
+	answer | keep | layer | outliers | recent | residual | sink)
+		kind='a whole number'
+		;;
 	chunk | chunks | cluster | draft | group | kernel | page | patch | rank | window)
 		kind='a whole number above 0'
 		;;
@@ -277,7 +280,7 @@ read_conf() {
 # settings NAME ...: the variables NAME, which have their defaults,
 # become what the model's file and the command line say
 settings() {
-	names="answer stop keys values $*"
+	names="answer stop keys values residual $*"
 	for name in $names; do
 		eval "default_$name=\$$name"
 	done
@@ -487,7 +490,8 @@ stream_heads() {
 # after it.
 quantised() {
 	if [ -n "$keys$values" ]; then
-		kv-quantize ${keys:+--keys "$keys"} ${values:+--values "$values"}
+		kv-quantize ${keys:+--keys "$keys"} ${values:+--values "$values"} \
+			${residual:+--residual "$residual"}
 	else
 		cat
 	fi

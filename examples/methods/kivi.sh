@@ -5,7 +5,7 @@
 # as a multiple of 32.
 . "$(dirname "$0")/common.sh"
 
-keys=kivi2 values=kivi2
+keys=kivi2 values=kivi2 residual=128
 settings
 shared prefill >"$out"
 report

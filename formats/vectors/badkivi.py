@@ -7,7 +7,7 @@ import struct
 import kvwrite
 from bad import changed, stream, with_header
 from good import place
-from goodkivi import first, grouped
+from goodresidual import first, with_full
 from kvkivi import block_size
 from kvwrite import canonical
 
@@ -18,8 +18,8 @@ ROW = 32 * 2                    # bytes of a row of elements
 def base(keys='kivi2', values='kivi4'):
     """Two layers, two KV heads of width 32; values of the first, keys of the second are KIVI's.
     What has to be as it is, is compressed, since there are many of these."""
-    return grouped(['q4_0', keys], [values, 'q4_0'], 32, 'f16', [first(34, 1), first(3, 37)], 2, 32,
-                   codec=1)
+    return with_full(['q4_0', keys], [values, 'q4_0'], 32, 'f16', [first(34, 1), first(3, 37)], 2,
+                     32, codec=1)
 
 
 def heads():
@@ -39,8 +39,6 @@ def heads():
                         ('object', {'keys': 32})):
         yield false(f'residual-{name}', lambda types, h: types.update(residual=value))
     yield false('residual-beside-types', lambda types, h: h.update(residual=types.pop('residual')))
-    yield false('residual-of-others', lambda types, h: types.update(
-        keys=['q4_0', 'f16'], values=['f16', 'f16']))
     yield false('none-quantised', lambda types, h: types.update(
         keys=['f16', 'f16'], values=['f16', 'f16']))
     yield false('unknown-key', lambda types, h: types.update(group=32))
@@ -74,7 +72,7 @@ def sizes():
         h = json.loads(out[0].content)
         h['row_types']['residual'] = R
         out[0].set(canonical(h).encode())
-        yield f'kivi-rows-of-residual-32-not-{R}', stream(out), 3, 'VALS layer 0'
+        yield f'kivi-rows-of-residual-32-not-{R}', stream(out), 3, 'KEYS layer 0'
 
 
 def numbers():

@@ -2,73 +2,31 @@
 
 import struct
 
-from good import ITEM_SIZE, TOOLS, numbers, place, sections
-from goodrows import F16, typed, uneven
-from kvkivi import BITS, GROUP, block_size, coded, head_bytes, keys_of, values_of
-from kvrow import TYPES, row
+from good import ITEM_SIZE, TOOLS, place
+from goodresidual import first, with_full
+from goodrows import F16, uneven
+from kvkivi import GROUP, block_size, keys_of, values_of
 from kvwrite import stream
-
-
-def mixed_rows(n, E, seed, name, R):
-    """Rows of a KV head: those that become blocks are no codes, the others fit every dtype."""
-    first = coded(name, n, R)
-    flat = numbers((n - first) * E, seed)
-    return uneven(first, E, seed) + [flat[i:i + E] for i in range(0, len(flat), E)]
-
-
-def quantise(out, h, lists, codec=0):
-    """Puts rows of the types that h names in the place of those that sections() has made, and
-    returns out. lists: positions, as sections() has them."""
-    model, dtype, types = h['model'], h['dtype'], h['row_types']
-    E, G = model['head_width'], model['kv_heads']
-    for n, layer in enumerate(lists):
-        counts = [len(one) for one in layer] * (G // len(layer))
-        for i, (name, section) in enumerate((('keys', 'KEYS'), ('values', 'VALS'))):
-            section, kind, seed = out[place(out, section, n)], types[name][n], 2 * n + i
-            if kind in BITS:
-                R = types['residual']
-                content = b''.join(head_bytes(mixed_rows(rows, E, seed + g, name, R), kind, name,
-                                              dtype, R) for g, rows in enumerate(counts))
-            elif kind in TYPES:
-                content = b''.join(row(x, kind) for x in uneven(sum(counts), E, seed))
-            else:
-                continue
-            section.element = 1
-            section.set(content, min(codec, 1))
-    return out
-
-
-def grouped(keys, values, residual, dtype, lists, heads=1, E=64, codec=0, **options):
-    """The sections of a snapshot; a layer for each of the types."""
-    h = typed(keys, values, dtype, query_heads=heads, kv_heads=heads, head_width=E,
-              next_position=2100)
-    h['row_types']['residual'] = residual
-    return quantise(sections(h, lists, [1, 2, 3], codec=codec, **options), h, lists, codec)
-
-
-def first(*counts):
-    """A list of positions for each KV head"""
-    return [list(range(0, 2 * n, 2)) for n in counts]
 
 
 def ragged(codec=0):
     """Fewer rows than R, R, one more and less, 2 R and 2 R + 5, none."""
-    return grouped(['kivi2'] * 2, ['kivi4'] * 2, 32, 'f16',
-                   [first(20, 32, 69, 0), first(33, 31, 64, 1)], 4, codec=codec)
+    return with_full(['kivi2'] * 2, ['kivi4'] * 2, 32, 'f16',
+                     [first(20, 32, 69, 0), first(33, 31, 64, 1)], 4, codec=codec)
 
 
 def mixed(codec=0):
     """Layers in which KIVI's types stand beside others; whatever belongs to rows."""
-    return grouped(['kivi4', 'bf16', 'kivi2', 'bf16', 'fp8'],
-                   ['q8_0', 'kivi2', 'bf16', 'bf16', 'q4_1-hadamard'], 32, 'bf16',
-                   [first(38, 3), first(66), first(32, 33), first(0, 2), first(1)], 2, 32, codec,
-                   window=[5, 2099], weighed=True, paying='max', scored='snapkv kernel=7',
-                   logits=True, tools=TOOLS)
+    return with_full(['kivi4', 'bf16', 'kivi2', 'bf16', 'fp8'],
+                     ['q8_0', 'kivi2', 'bf16', 'bf16', 'q4_1-hadamard'], 32, 'bf16',
+                     [first(38, 3), first(66), first(32, 33), first(0, 2), first(1)], 2, 32, codec,
+                     window=[5, 2099], weighed=True, paying='max', scored='snapkv kernel=7',
+                     logits=True, tools=TOOLS)
 
 
 def blocks():
     """KEYS and VALS of two blocks (3.3); the first ends inside a block of a group, and of a row."""
-    out = grouped(['kivi4'], ['kivi2'], 32, 'f16', [[[]]], 2, 1024, 1)
+    out = with_full(['kivi4'], ['kivi2'], 32, 'f16', [[[]]], 2, 1024, 1)
     n = 2048 + 40
     pack_positions = struct.pack(f'<2I{n}I', 1, n, *range(n))
     out[place(out, 'POSN', 0)].set(pack_positions, 1)
@@ -85,7 +43,7 @@ def blocks():
 def extremes():
     """Blocks that no writer makes, but a reader must read: scales that are 0, -0, negative,
     subnormal and the greatest; each byte of codes."""
-    out = grouped(['kivi2', 'kivi4'], ['kivi4', 'kivi2'], 32, 'f16', [first(101), first(101)])
+    out = with_full(['kivi2', 'kivi4'], ['kivi4', 'kivi2'], 32, 'f16', [first(101), first(101)])
     for n in (0, 1):
         for kind, section in (('kivi4' if n else 'kivi2', out[place(out, 'KEYS', n)]),
                               ('kivi2' if n else 'kivi4', out[place(out, 'VALS', n)])):
@@ -104,7 +62,7 @@ def extremes():
 
 def full_rows_not_finite():
     """What stands where a scale stands in a block, in rows that are elements of dtype."""
-    out = grouped(['kivi2'], ['kivi2'], 32, 'f16', [first(3, 33)], 2, 32)
+    out = with_full(['kivi2'], ['kivi2'], 32, 'f16', [first(3, 33)], 2, 32)
     for kind in ('KEYS', 'VALS'):
         section = out[place(out, kind, 0)]
         section.set(b'\0\x7c\1\x7c' * 48 + section.content[192:-8] + b'\1\xfe\0\xfc' * 2)
@@ -117,13 +75,13 @@ def vectors():
     yield 'kivi-ragged-lz4', stream(ragged(1))
     yield 'kivi-mixed', stream(mixed())
     yield 'kivi-mixed-lz4', stream(mixed(1))
-    yield 'kivi-keys-only', stream(grouped(['kivi2'], ['q8_0'], 32, 'f16', [first(69, 32)], 2))
-    yield 'kivi-values-only', stream(grouped(['f32'], ['kivi4'], 32, 'f32', [first(35)], 1, 32))
-    yield 'kivi-f32', stream(grouped(['kivi4'], ['kivi2'], 32, 'f32', [first(34, 97)], 2, 32))
-    yield 'kivi-residual-4096', stream(grouped(['kivi2'], ['kivi4'], 4096, 'bf16', [first(33)]))
-    yield 'kivi-none', stream(grouped(['kivi2'], ['kivi2'], 128, 'bf16', [[[]]], 2))
-    yield 'kivi-width-1024', stream(grouped(['kivi4'], ['kivi2'], 32, 'bf16', [first(33)], 1, 1024,
-                                            1))
+    yield 'kivi-keys-only', stream(with_full(['kivi2'], ['q8_0'], 32, 'f16', [first(69, 32)], 2))
+    yield 'kivi-values-only', stream(with_full(['f32'], ['kivi4'], 32, 'f32', [first(35)], 1, 32))
+    yield 'kivi-f32', stream(with_full(['kivi4'], ['kivi2'], 32, 'f32', [first(34, 97)], 2, 32))
+    yield 'kivi-residual-4096', stream(with_full(['kivi2'], ['kivi4'], 4096, 'bf16', [first(33)]))
+    yield 'kivi-none', stream(with_full(['kivi2'], ['kivi2'], 128, 'bf16', [[[]]], 2))
+    yield 'kivi-width-1024', stream(with_full(['kivi4'], ['kivi2'], 32, 'bf16', [first(33)], 1,
+                                              1024, 1))
     yield 'kivi-blocks', stream(blocks())
     yield 'kivi-extremes', stream(extremes())
     yield 'kivi-full-rows-not-finite', stream(full_rows_not_finite())

@@ -4,9 +4,10 @@
 	make.py [FOLDER]        default: the folder of this file
 
 The same bytes come out on every machine. good.py, bad.py, badindex.py and badjson.py hold the
-vectors, goodrows.py and badrows.py those with quantised rows, goodkivi.py and badkivi.py those with
-KIVI's; kvwrite.py is the writer, kvrow.py and kvkivi.py quantise rows. The .dump beside a passed
-vector is made by tests/format/check_vectors.py --update, and read by a person before it is
+vectors, goodrows.py and badrows.py those with quantised rows, goodresidual.py and badresidual.py
+those with full rows behind them, goodkivi.py and badkivi.py those with KIVI's types; kvwrite.py is
+the writer, kvrow.py and kvkivi.py quantise rows, kvhead.py puts full ones behind. The .dump beside
+a passed vector is made by tests/format/check_vectors.py --update, and read by a person before it is
 committed.
 """
 
@@ -20,9 +21,11 @@ import bad
 import badindex
 import badjson
 import badkivi
+import badresidual
 import badrows
 import good
 import goodkivi
+import goodresidual
 import goodrows
 
 
@@ -35,11 +38,11 @@ def write(folder, name, data):
 def main(arguments):
     folder = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
     for name, data in itertools.chain(good.vectors(), goodrows.vectors(),
-                                      goodkivi.vectors()):
+                                      goodresidual.vectors(), goodkivi.vectors()):
         write(os.path.join(folder, 'passed'), f'{name}.kv', data)
     for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors(),
                                                 badjson.vectors(), badrows.vectors(),
-                                                badkivi.vectors()):
+                                                badresidual.vectors(), badkivi.vectors()):
         write(os.path.join(folder, 'failed'), f'{name}.kv', data)
         write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
 

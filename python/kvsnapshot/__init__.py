@@ -12,7 +12,8 @@
 	kvsnapshot.row_stage(keep, label='mine')   another, which drops rows
 	kvsnapshot.row_stage(keys='q8_0')          and one that quantises keys
 	kvsnapshot.rowtypes                        numbers() of stored rows, and stored() of numbers
-	kvsnapshot.kivi                            the same of rows of kivi2 and kivi4
+	kvsnapshot.kivi                            the same of blocks of kivi2 and kivi4
+	snapshot.layers[3].key_store               the same of a KV head, full rows with the others
 
 kvpipe(7), "A method in another language", has an example. Needs NumPy and nothing else. It reads
 and checks every rule of kv-snapshot(5) without libkvfile."""

@@ -57,8 +57,8 @@ class Layer:
     @property
     def stored_keys(self):
         """[G] u1 [S][bytes of a row]: the rows as they are stored. Those of some rows, by index,
-        are these rows; nothing is quantised again. With kivi2 and kivi4, which do not store each
-        row by itself, [G] u1 [bytes]: what 4.21 says."""
+        are these rows; nothing is quantised again. Where key_store.alike is false, since the last
+        rows are full, [G] u1 [bytes]: what 4.20 and 4.21 say."""
         return self._rows(self._raw.keys, self.key_store)
 
     @property
@@ -68,9 +68,9 @@ class Layer:
 
     def _rows(self, data, store):
         whole, rows = np.frombuffer(memoryview(data).toreadonly(), np.uint8), self._raw.rows
-        if store.grouped:
-            return np.split(whole, np.cumsum(list(map(store.size, rows)))[:-1])
-        return np.split(whole.reshape(-1, store.size(1)), np.cumsum(list(rows))[:-1])
+        if store.alike:
+            return np.split(whole.reshape(-1, store.size(1)), np.cumsum(list(rows))[:-1])
+        return np.split(whole, np.cumsum(list(map(store.size, rows)))[:-1])
 
     def _numbers(self, heads, store):
         return [store.numbers(data, n) for data, n in zip(heads, self._raw.rows)]

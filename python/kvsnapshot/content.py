@@ -151,8 +151,8 @@ def size_of_rows(name):
         store, layer = snapshot.store(section.layer, name), snapshot.layers[section.layer]
         need(section.element == store.element,
              f'element size {section.element} of {store.element}')
-        exactly(section, sum(map(store.size, layer.rows)) if store.grouped
-                else store.size(layer.total))
+        exactly(section, store.size(layer.total) if store.alike
+                else sum(map(store.size, layer.rows)))
     return check
 
 

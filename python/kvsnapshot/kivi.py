@@ -1,51 +1,23 @@
-"""KIVI's types (kv-snapshot.md, 4.21): keys quantised by channel, values by token, in 2 or 4 bits;
-the last rows of a KV head are elements of dtype.
+"""KIVI's types (kv-snapshot.md, 4.21): keys quantised by channel, values by token, in 2 or 4 bits.
 
-What is here is about one KV head. name is 'keys' or 'values', R the residual of row_types. What a
-reader needs for its checks does without NumPy."""
+What is here is about the blocks of one KV head, those of its first rows; rowstore.py says how many
+these are, and has the full rows behind them. name is 'keys' or 'values'. What a reader needs for
+its checks does without NumPy."""
 
-from .rowtypes import ITEM_SIZE, narrow, widen, without_value
+from .rowtypes import widen, without_value
 
 BITS = {'kivi2': 2, 'kivi4': 4}         # of a code, by type
 GROUP = 32                              # numbers of a block; rows of a group of keys
-MOST = 4096                             # the greatest residual
-USUAL = 128                             # that of the paper
-WAY_ON = ('kivi2 and kivi4 do not store each row by itself: evict before kv-quantize, or '
-          'dequantise first: kv-quantize --keys %s --values %s')
-
-
-def residual_fault(types):
-    """What is wrong with residual of row_types, whose types of rows are right: the end of a
-    message, '' for nothing."""
-    there = any(kind in BITS for name in ('keys', 'values') for kind in types[name])
-    if not there:
-        return '.residual is there, and no type is kivi2 or kivi4' if 'residual' in types else ''
-    if 'residual' not in types:
-        return '.residual is missing: a type is kivi2 or kivi4'
-    R = types['residual']
-    if type(R) is not int or not GROUP <= R <= MOST or R % GROUP:
-        return f'.residual: {R!r} is no multiple of {GROUP} from {GROUP} to {MOST}'
-    return ''
-
-
-def coded(name, rows, R):
-    """How many of the rows are codes: the first ones."""
-    return rows - rows % R if name == 'keys' else max(rows - R, 0)
+USUAL = 128                             # residual of the paper
 
 
 def block_size(kind):
     return 4 + GROUP * BITS[kind] // 8
 
 
-def coded_size(kind, name, E, rows, R):
-    """The bytes of the blocks."""
-    return coded(name, rows, R) * E // GROUP * block_size(kind)
-
-
-def size(kind, name, E, dtype, rows, R):
-    """The bytes of the rows of a KV head."""
-    return (coded_size(kind, name, E, rows, R) +
-            (rows - coded(name, rows, R)) * E * ITEM_SIZE[dtype])
+def row_size(kind, E):
+    """The bytes of a row: of keys those of a group over its rows"""
+    return E // GROUP * block_size(kind)
 
 
 def fault(kind, name, E, data):
@@ -62,30 +34,14 @@ def fault(kind, name, E, data):
     return ''
 
 
-def wrong_rows(kind, name, E, data, sizes):
-    """The same of the content of a section, whose KV heads have blocks and elements of so many
-    bytes: pairs."""
-    at, data = 0, memoryview(data)
-    for g, (blocks, elements) in enumerate(sizes):
-        found = fault(kind, name, E, data[at:at + blocks])
-        if found:
-            return f'KV head {g} {found}'
-        at += blocks + elements
-    return ''
-
-
 # ---- with NumPy ----
 
-def numbers(data, kind, name, E, dtype, rows, R):
-    """The rows of a KV head, bytes or a flat array of u1: their numbers, f32 [rows][E]."""
-    import numpy
-    flat = numpy.frombuffer(data, 'u1') if not isinstance(data, numpy.ndarray) else data
-    end = coded_size(kind, name, E, rows, R)
-    first = _read_blocks(flat[:end].reshape(-1, block_size(kind)), BITS[kind])
+def numbers(blocks, kind, name, E):
+    """Blocks, a flat array of u1: their numbers, f32 [rows][E]."""
+    first = _read_blocks(blocks.reshape(-1, block_size(kind)), BITS[kind])
     if name == 'keys':          # [groups][E][32]
         first = first.reshape(-1, E, GROUP).transpose(0, 2, 1)
-    return numpy.concatenate([first.reshape(-1, E), widen(flat[end:].tobytes(),
-                                                          dtype).reshape(-1, E)])
+    return first.reshape(-1, E)
 
 
 def _read_blocks(blocks, bits):
@@ -97,17 +53,16 @@ def _read_blocks(blocks, bits):
     return codes.reshape(-1, GROUP).astype('<f4') * scale + least
 
 
-def stored(x, kind, name, dtype, R):
-    """Numbers [rows][E], in f32, as the rows of a KV head: a flat array of u1. ValueError: E is no
-    multiple of 32, or some rows cannot be quantised."""
+def stored(x, kind, name):
+    """Numbers [rows][E], in f32, as blocks: a flat array of u1. Keys are whole groups of rows.
+    ValueError: E is no multiple of 32, or some rows cannot be quantised."""
     import numpy
     x = numpy.ascontiguousarray(x, '<f4')
-    rows, E = x.shape
+    E = x.shape[1]
     if E % GROUP:
         raise ValueError(f'{kind} wants a head width that is a multiple of {GROUP}, not {E}')
-    end = coded(name, rows, R)
     with numpy.errstate(over='ignore'):
-        half = x[:end].astype('<f2')
+        half = x.astype('<f2')
     finite = numpy.isfinite(half).all(axis=1)
     if not finite.all():
         raise ValueError(f'row {int(finite.argmin())}: a number is not finite in f16')
@@ -117,7 +72,7 @@ def stored(x, kind, name, dtype, R):
     found = fault(kind, name, E, blocks)
     if found:
         raise ValueError(found)
-    return numpy.concatenate([blocks, narrow(x[end:], dtype).reshape(-1)])
+    return blocks
 
 
 def _write_blocks(x, bits):

@@ -14,9 +14,10 @@ from .container import MAGIC
 from .content import HEAD_KEYS, LABEL, NONE, Event, Snapshot
 from .hashing import xxh3
 from .pipe import Signature, Writer, make_section, release, run_stage
-from .rowstore import store_of, wrong_types
+from .rowstore import TYPES, store_of, wrong_types
 
 EVICTION = 3        # kind of event
+ELEMENTS = 'kv-quantize --keys {0} --values {0}'        # dequantises a snapshot of this dtype
 
 
 def canonical(value):
@@ -42,24 +43,32 @@ def types_of(given, snapshot, name):
 
 
 def residual_of(given, snapshot, types):
-    """The residual of KIVI's types, None where there are none: given, that of the snapshot, or the
-    usual one."""
+    """How many rows of a KV head are full behind quantised ones, None: there is no residual. given:
+    0 is none, unless there are KIVI's types; None: that of the snapshot, if something of it stays
+    quantised or is KIVI's, or what KIVI's types usually have. ValueError: what stays has another
+    residual."""
     old = snapshot.head.get('row_types', {}).get('residual')
-    if not any(kind in kivi.BITS for kinds in types.values() for kind in kinds):
-        if given is not None:
-            raise ValueError('residual is for kivi2 and kivi4: other types quantise every row')
-        return None
-    if None not in (given, old) and given != old:
-        dtype = snapshot.head['dtype']
-        raise ValueError(f'residual {given}: the snapshot leaves {old} rows full; dequantise it '
-                         f'first: kv-quantize --keys {dtype} --values {dtype}')
-    return next((R for R in (given, old) if R is not None), kivi.USUAL)
+    pairs = [(kind, snapshot.row_type(l, name)) for name in types
+             for l, kind in enumerate(types[name])]
+    stays = any(kind == before and kind in TYPES for kind, before in pairs)
+    groups = any(kind in kivi.BITS for kind, _ in pairs)
+    residual = given if given or groups else None
+    if given is None:
+        residual = old if stays or groups else None
+        if groups and residual is None:
+            residual = kivi.USUAL
+    if stays and residual != old:
+        raise ValueError(f'residual {residual or 0}: the snapshot leaves {old or "no"} rows full; '
+                         f'dequantise it first: {ELEMENTS.format(snapshot.head["dtype"])}')
+    return residual
 
 
 def with_types(snapshot, types, residual):
     """HEAD that says so; ValueError: these types cannot be."""
     head = {key: snapshot.head[key] for key in HEAD_KEYS}
     if all(kind == head['dtype'] for kinds in types.values() for kind in kinds):
+        if residual is not None:
+            raise ValueError(f'residual {residual}: no type is quantised, so every row is full')
         return head
     head['row_types'] = types if residual is None else {**types, 'residual': residual}
     wrong = wrong_types(head['row_types'], head['dtype'], head['model']['layers'],
@@ -119,15 +128,16 @@ def lists_of(heads, rows):
 
 def head_in(data, n, own, old, new):
     """The n rows of a KV head, those that stay, as `new` stores them."""
-    if old.grouped and old == new:
-        if len(own) != n:
-            raise ValueError(f'no single row can be dropped: {kivi.WAY_ON}' %
-                             (old.dtype, old.dtype))
-        return data
-    if not old.grouped:
+    if old.alike:
         data, n = data[own], len(own)
         return data if old == new else new.stored(old.numbers(data, n))
-    return new.stored(old.numbers(data, n)[own])
+    if old != new:
+        return new.stored(old.numbers(data, n)[own])
+    if len(own) != n:
+        raise ValueError(f'has full rows behind quantised ones (residual {old.residual}): no '
+                         f'single row can be dropped: evict before kv-quantize; or dequantise it: '
+                         f'{ELEMENTS.format(old.dtype)}')
+    return data
 
 
 def rows_in(where, stored, old, new, counts, rows):
@@ -165,10 +175,10 @@ class Change:
         """Preamble, HEAD and its bytes."""
         types = {name: types_of(kinds, snapshot, name) for name, kinds in self.given.items()}
         residual = residual_of(self.residual, snapshot, types)
-        self.head = snapshot.head
-        if all(kinds is None for kinds in self.given.values()):
-            return preamble, section, data
         self.head = with_types(snapshot, types, residual)
+        if all(kinds is None for kinds in self.given.values()):
+            self.head = snapshot.head
+            return preamble, section, data
         return front_of(self.head)
 
     def unknown(self, section):
@@ -229,11 +239,14 @@ def change_rows(source, target, keep=None, keys=None, values=None, label='extern
 
     keep: a function that gets a Layer and returns for each KV head the rows that stay, as indexes
     or as a mask [S]; None: all stay. keys, values: the type of rows, as Layer.key_type has it, for
-    all layers, or a list for each; None: the types that they have. residual: with kivi2 and kivi4
-    how many of the last rows stay full; None: as in the snapshot, or 128. Returns the types of the
-    sections that it has dropped, since they depend on rows or keys that have changed. Raises Bad
-    for what is read, ValueError for what keep() returns, for rows that a type cannot hold and for
-    rows of kivi2 and kivi4 that do not all stay; then the output has no end."""
+    all layers, or a list for each; None: the types that they have. residual: how many of the last
+    rows of each KV head stay full behind quantised ones, 0: none; None: as in the snapshot, where
+    something of it stays quantised, else with kivi2 and kivi4 as in the snapshot, or 128, and with
+    other types none. Returns the types of the sections that it has dropped, since they depend on
+    rows or keys that have changed. Raises Bad for what is read, ValueError for what keep() returns,
+    for rows that a type cannot hold, for rows that do not all stay where the snapshot has a
+    residual and they keep their type, and for another residual beside rows that keep theirs; then
+    the output has no end."""
     change = Change(keep, keys, values, label, residual)
     snapshot, tape, waiting = Snapshot(), [], []
     signature, writer, preamble = Signature(change.options), None, b''

@@ -1,11 +1,13 @@
-"""Rows of one section, KEYS or VALS, whatever their type: those that are stored each by itself
-(rowtypes.py), and KIVI's (kivi.py)."""
+"""Rows of one section, KEYS or VALS, whatever their type: elements of dtype, rows that are
+quantised each by itself (rowtypes.py), or KIVI's (kivi.py). With a residual the last rows of each
+KV head of a quantised section are full: elements of dtype (kv-snapshot.md, 4.20 and 4.21)."""
 
 from collections import namedtuple
 
 from . import kivi, rowtypes
 
 TYPES = (*rowtypes.QUANTISED, *kivi.BITS)       # those that are quantised
+MOST = 4096                                     # the greatest residual
 
 
 def misfit(kind, E):
@@ -16,14 +18,20 @@ def misfit(kind, E):
 
 
 class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
-    """name: 'keys' or 'values'; residual: of row_types, None where kind is not KIVI's."""
+    """name: 'keys' or 'values'; residual: of row_types, None where it has none, or kind is
+    dtype."""
 
     __slots__ = ()
 
     @property
+    def alike(self):
+        """Is each row stored by itself, and all of them in the same way?"""
+        return self.residual is None
+
+    @property
     def grouped(self):
-        """Are rows not stored each by itself?"""
-        return self.kind in kivi.BITS
+        """Are rows quantised 32 at a time, and not each by itself?"""
+        return self.kind in kivi.BITS and self.name == 'keys'
 
     @property
     def element(self):
@@ -31,28 +39,46 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
         return rowtypes.ITEM_SIZE.get(self.kind, 1)
 
     def coded(self, rows):
-        """How many rows of a KV head with so many are quantised, the first ones."""
-        if self.grouped:
-            return kivi.coded(self.name, rows, self.residual)
-        return rows if self.kind in rowtypes.QUANTISED else 0
+        """How many rows of a KV head with so many are not full, the first ones. All, if alike."""
+        if self.alike:
+            return rows
+        return rows - rows % self.residual if self.grouped else max(rows - self.residual, 0)
+
+    def coded_size(self, rows):
+        """The bytes of these"""
+        one = kivi.row_size if self.kind in kivi.BITS else rowtypes.size
+        return self.coded(rows) * one(self.kind, self.E)
 
     def size(self, rows):
         """The bytes of the rows of a KV head"""
-        if not self.grouped:
-            return rows * rowtypes.size(self.kind, self.E)
-        return kivi.size(self.kind, self.name, self.E, self.dtype, rows, self.residual)
+        full = rows - self.coded(rows)
+        return self.coded_size(rows) + full * rowtypes.size(self.dtype, self.E)
 
     def wrong(self, data, rows):
         """What may not be in the content of a section, whose KV heads have so many rows, [G]: where
         and what, '' for nothing."""
-        if not self.grouped:
+        if self.kind == self.dtype:
+            return ''
+        if self.alike:
             return self._wrong_rows(data, rows)
-        blocks = [kivi.coded_size(self.kind, self.name, self.E, n, self.residual) for n in rows]
-        return kivi.wrong_rows(self.kind, self.name, self.E, data,
-                               [(b, self.size(n) - b) for b, n in zip(blocks, rows)])
+        at, data = 0, memoryview(data)
+        for g, n in enumerate(rows):
+            found = self._fault(data[at:at + self.coded_size(n)])
+            if found:
+                return f'KV head {g} {found}'
+            at += self.size(n)
+        return ''
+
+    def _fault(self, codes):
+        """The same of the quantised rows of a KV head"""
+        if self.kind in kivi.BITS:
+            return kivi.fault(self.kind, self.name, self.E, codes)
+        found = rowtypes.fault(self.kind, self.E, codes)
+        return 'row %d: %s' % found if found else ''
 
     def _wrong_rows(self, data, rows):
-        found = self.kind in rowtypes.QUANTISED and rowtypes.fault(self.kind, self.E, data)
+        """As wrong(); one look at all rows, for the sake of many KV heads."""
+        found = rowtypes.fault(self.kind, self.E, data)
         if not found:
             return ''
         row, what = found
@@ -64,16 +90,30 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
     def numbers(self, data, rows):
         """The rows of a KV head, bytes or an array of u1: their numbers, f32 [rows][E]. Needs
         NumPy."""
-        if not self.grouped:
+        import numpy
+        if self.alike:
             return rowtypes.numbers(data, self.kind, self.E)
-        return kivi.numbers(data, self.kind, self.name, self.E, self.dtype, rows, self.residual)
+        flat = numpy.frombuffer(data, 'u1') if not isinstance(data, numpy.ndarray) else data
+        codes, full = numpy.split(flat, [self.coded_size(rows)])
+        if self.kind in kivi.BITS:
+            codes = kivi.numbers(codes, self.kind, self.name, self.E)
+        else:
+            codes = rowtypes.numbers(codes, self.kind, self.E)
+        return numpy.concatenate([codes, rowtypes.numbers(full, self.dtype, self.E)])
 
     def stored(self, x):
-        """Numbers f32 [rows][E] as the rows of a KV head, an array of u1. ValueError: this type
-        cannot store them. Needs NumPy."""
-        if not self.grouped:
+        """Numbers f32 [rows][E] as the rows of a KV head, an array of u1: [rows][bytes of a row] if
+        alike, else flat. ValueError: this type cannot store them. Needs NumPy."""
+        import numpy
+        if self.alike:
             return rowtypes.stored(x, self.kind)
-        return kivi.stored(x, self.kind, self.name, self.dtype, self.residual)
+        x = numpy.asarray(x, '<f4')
+        codes, full = numpy.split(x, [self.coded(len(x))])
+        if self.kind in kivi.BITS:
+            codes = kivi.stored(codes, self.kind, self.name)
+        else:
+            codes = rowtypes.stored(codes, self.kind)
+        return numpy.concatenate([codes.reshape(-1), rowtypes.narrow(full, self.dtype).reshape(-1)])
 
 
 def store_of(head, layer, name):
@@ -81,7 +121,7 @@ def store_of(head, layer, name):
     types = head.get('row_types', {})
     kind = types[name][layer] if types else head['dtype']
     return RowStore(name, kind, head['dtype'], head['model']['head_width'],
-                    types['residual'] if kind in kivi.BITS else None)
+                    types.get('residual') if kind in TYPES else None)
 
 
 def wrong_types(types, dtype, layers, E):
@@ -102,4 +142,17 @@ def wrong_types(types, dtype, layers, E):
                 return f'.{name} layer {l}: {misfit(kind, E)}'
     if all(kind == dtype for name in ('keys', 'values') for kind in types[name]):
         return ': no type is quantised'
-    return kivi.residual_fault(types)
+    return _wrong_residual(types)
+
+
+def _wrong_residual(types):
+    """The same of its residual; the types of rows are right."""
+    by_groups = any(kind in kivi.BITS for name in ('keys', 'values') for kind in types[name])
+    if 'residual' not in types:
+        return '.residual is missing: a type is kivi2 or kivi4' if by_groups else ''
+    R, step = types['residual'], kivi.GROUP if by_groups else 1
+    if type(R) is int and step <= R <= MOST and R % step == 0:
+        return ''
+    if by_groups:
+        return f'.residual: {R!r} is no multiple of {step} from {step} to {MOST}'
+    return f'.residual: {R!r} is no integer from 1 to {MOST}'

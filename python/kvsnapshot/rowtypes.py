@@ -1,5 +1,6 @@
 """How rows of keys and values are stored (kv-snapshot.md, 4.4 and 4.20): as elements of a dtype, or
-quantised, each by itself. kivi.py has the types that do not store each row by itself.
+quantised, each by itself. kivi.py has the types that quantise other blocks; rowstore.py has the
+full rows behind quantised ones.
 
 numbers() reads rows, stored() writes them; both need NumPy and compute in f32. What a
 reader needs for its checks does without it."""

@@ -61,7 +61,7 @@ cache_set_row_types(struct cache *c, const struct kv_head *head)
 }
 
 int
-cache_is_grouped(const struct cache *c)
+cache_has_residual(const struct cache *c)
 {
 	return c->residual != 0;
 }
@@ -253,7 +253,7 @@ sum_of(const uint32_t *n, uint32_t heads)
 }
 
 /* Moves layer l into memory for capacity[g] rows of each head; the rows in use keep their contents
- * (KIVI's full rows lie elsewhere, cache_recent.h). Gives the old memory to spare_to, an empty
+ * (full rows behind them lie elsewhere, cache_recent.h). Gives the old memory to spare_to, an empty
  * layer; NO_LAYER: frees it. */
 static int
 resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
@@ -358,7 +358,7 @@ cache_reserve_step(struct cache *c, uint32_t N)
 	uint32_t l;
 	int rc = 0;
 
-	for (l = 0; rc == 0 && cache_is_grouped(c) && l < c->model->id.layers; l++)
+	for (l = 0; rc == 0 && cache_has_residual(c) && l < c->model->id.layers; l++)
 		rc = recent_reserve(c, l, N);
 	return rc;
 }

@@ -36,7 +36,7 @@ struct cache {
 	int keeps_unseen;
 	int marked;                    /* cache_mark() */
 	const uint32_t *mark_len;      /* [L][G] of the mark, which is not freed before the cache */
-	uint32_t residual;             /* R of KIVI's types (kv-snapshot(5), 4.21); 0: none */
+	uint32_t residual;             /* full rows behind quantised ones, 4.20; 0: none */
 	/* keeps rows that a query at this position or later sees, since the text may be cut there
 	 * (cache_point.h); UINT32_MAX: it will not be cut */
 	uint32_t cut_from;
@@ -76,11 +76,12 @@ struct layer_index *cache_index(const struct cache *, uint32_t l);
  * each tile. Returns 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
-/* Makes room for the rows of the next N tokens that KIVI's types leave full. Call it before the
- * tokens of a step run, after cache_reserve(). Returns 0, or MODEL_ENOMEM. */
+/* Makes room for the rows of the next N tokens that stay full for now (residual). Call it before
+ * the tokens of a step run, after cache_reserve(). Returns 0, or MODEL_ENOMEM. */
 int cache_reserve_step(struct cache *, uint32_t N);
-/* Returns whether some layer has rows of KIVI's types: tokens are then appended one by one. */
-int cache_is_grouped(const struct cache *);
+/* Returns whether some layer has full rows behind quantised ones: tokens are then appended one by
+ * one. */
+int cache_has_residual(const struct cache *);
 /* Lets layer l have positions and lengths only, because it is offloaded: frees its keys and values,
  * or, before rows are loaded, allocates none. Returns 0, or MODEL_ENOMEM. */
 int cache_positions_only(struct cache *, uint32_t l);

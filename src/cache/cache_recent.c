@@ -1,4 +1,4 @@
-/* cache_recent.c - KIVI's full rows: memory, loading, saving, going back
+/* cache_recent.c - full rows behind quantised ones: memory, loading, saving, going back
  *
  * The op that appends a row codes the rows before it that have become old enough; here is what it
  * needs room for. Full rows stay where they are until room is wanted, so a cache that drops its
@@ -8,16 +8,19 @@
 
 #include "cache/cache_recent.h"
 
-static int
-is_kivi(const struct layer_rows *rows)
-{
-	return kv_row_type_kivi(rows->k_type) || kv_row_type_kivi(rows->v_type);
-}
+/* Room for this many full rows at least, so that they are moved now and then only */
+enum { ROOM_LEAST = 32 };
 
 static uint32_t
 least(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
+}
+
+static uint32_t
+room_for(uint32_t residual)
+{
+	return residual > ROOM_LEAST ? residual : ROOM_LEAST;
 }
 
 /* How many rows are coded of KV head g, or would be of one with `len` rows: keys, values */
@@ -36,7 +39,8 @@ coded_values(const struct layer_rows *rows, uint32_t len)
 uint64_t
 recent_capacity(const struct layer_rows *rows, uint64_t n)
 {
-	return is_kivi(rows) ? (n + KV_GROUP_ROWS - 1) / KV_GROUP_ROWS * KV_GROUP_ROWS : n;
+	return kv_row_type_kivi(rows->k_type) ?
+	    (n + KV_GROUP_ROWS - 1) / KV_GROUP_ROWS * KV_GROUP_ROWS : n;
 }
 
 /* ---- memory ---- */
@@ -65,7 +69,8 @@ move_rows(struct cache *c, uint32_t l, const uint32_t *keep, uint32_t capacity)
 	struct recent_rows *r = rows->recent;
 	const size_t row = rows->width * kv_dtype_size(rows->dtype);
 	const size_t size = (size_t)rows->heads * capacity * row;
-	const int keys = kv_row_type_kivi(rows->k_type), values = kv_row_type_kivi(rows->v_type);
+	const int keys = kv_row_type_quantised(rows->k_type);
+	const int values = kv_row_type_quantised(rows->v_type);
 	char *k = keys ? o->alloc(d, size) : NULL, *v = values ? o->alloc(d, size) : NULL;
 	uint32_t g;
 
@@ -100,7 +105,8 @@ recent_init(struct cache *c, uint32_t l, const uint32_t *len)
 	struct recent_rows *r;
 	uint32_t none[KV_LAYERS_MOST] = { 0 }, g;
 
-	if (!is_kivi(rows) || rows->recent != NULL)
+	if (c->residual == 0 || rows->recent != NULL || (!kv_row_type_quantised(rows->k_type) &&
+	    !kv_row_type_quantised(rows->v_type)))
 		return 0;
 	if ((r = calloc(1, sizeof *r)) == NULL ||
 	    (r->first = calloc(3 * (size_t)G, sizeof *r->first)) == NULL) {
@@ -111,7 +117,7 @@ recent_init(struct cache *c, uint32_t l, const uint32_t *len)
 	r->v_coded = r->k_coded + G;
 	r->residual = c->residual;
 	rows->recent = r;
-	if (move_rows(c, l, none, 3 * r->residual) != 0)
+	if (move_rows(c, l, none, 3 * room_for(r->residual)) != 0)
 		return MODEL_ENOMEM;
 	for (g = 0; g < G; g++) {
 		r->k_coded[g] = coded_keys(rows, len[g]);
@@ -152,8 +158,8 @@ recent_reserve(struct cache *c, uint32_t l, uint32_t more)
 	}
 	if (!full)
 		return 0;
-	/* room for as many again, so that rows are moved now and then only */
-	return move_rows(c, l, keep, most + (most > 2 * r->residual ? most : 2 * r->residual));
+	n = 2 * room_for(r->residual);
+	return move_rows(c, l, keep, most + (most > n ? most : n));
 }
 
 void
@@ -194,7 +200,7 @@ side_of(const struct layer_rows *rows, uint32_t g, enum kv_kind kind)
 		.row = rows->width * kv_dtype_size(rows->dtype) };
 
 	s.codes = codes + rows->start[g] * s.code;
-	if (full != NULL) {                     /* KIVI's */
+	if (full != NULL) {                     /* quantised */
 		s.full = full + (size_t)g * r->capacity * s.row;
 		s.coded = keys ? r->k_coded[g] : r->v_coded[g];
 	}
@@ -225,7 +231,8 @@ recent_get(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, cha
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
 	char *to = content + s.coded * s.code, *full = (char *)(buffer + KV_GROUP_ROWS * E);
-	const uint32_t step = kind == KV_KEYS ? KV_GROUP_ROWS : 1;
+	const int grouped = kind == KV_KEYS && kv_row_type_kivi(s.type);
+	const uint32_t step = grouped ? KV_GROUP_ROWS : 1;
 	uint32_t row;
 
 	if (s.coded > 0)
@@ -233,7 +240,7 @@ recent_get(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, cha
 	for (row = s.coded; row < s.stored; row += step, to += step * s.code) {
 		o->get(d, full, s.full + (row - s.first) * s.row, step * s.row);
 		kv_to_f32(buffer, full, rows->dtype, step * E);
-		if (kind == KV_KEYS ? !kv_group_from_f32(to, buffer, s.type, E) :
+		if (grouped ? !kv_group_from_f32(to, buffer, s.type, E) :
 		    kv_rows_from_f32(to, buffer, s.type, E, 1) == 0)
 			return MODEL_EINVALID;
 	}

@@ -1,6 +1,7 @@
-/* cache_recent.h - KIVI's rows that are not quantised (kv-snapshot(5), 4.21), of a layer of a cache
+/* cache_recent.h - the full rows behind quantised ones (kv-snapshot(5), 4.20, 4.21), of a layer of
+ * a cache
  *
- * Internal to cache/. Functions do nothing for a layer whose types are others. */
+ * Internal to cache/. Functions do nothing for a layer without them. */
 #ifndef KVPIPE_CACHE_RECENT_H
 #define KVPIPE_CACHE_RECENT_H
 

@@ -254,9 +254,9 @@ head_bytes(const struct layer_rows *rows, uint32_t g, enum kv_kind kind)
 	return rows->len[g] * (uint64_t)(kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows));
 }
 
-/* to <- the keys or values of a KV head of a layer with KIVI's types */
+/* to <- the keys or values of a KV head of a layer with full rows behind quantised ones */
 static int
-get_kivi(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char *to)
+get_recent(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char *to)
 {
 	float *buffer = malloc(2 * KV_GROUP_ROWS * c->layer[l].width * sizeof *buffer);
 	int rc = KV_ENOMEM;
@@ -277,7 +277,7 @@ get_rows(const struct cache *c, const struct rows_elsewhere *other, uint32_t l, 
 	const char *from = kind == KV_KEYS ? rows->k : rows->v;
 
 	if (rows->recent != NULL)
-		return get_kivi(c, l, g, kind, to);
+		return get_recent(c, l, g, kind, to);
 	if (c->positions_only[l])
 		return other->get(other->with, l, g, kind, to);
 	c->model->ops->get(c->model->dev, to, from + rows->start[g] * row, rows->len[g] * row);

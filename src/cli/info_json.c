@@ -220,7 +220,7 @@ print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 		put_value(o, "key_types", types_json(head, KV_KEYS));
 		put_value(o, "value_types", types_json(head, KV_VALS));
 	}
-	if (kv_head_is_grouped(head))
+	if (head->residual != 0)
 		put_count(o, "residual", head->residual);
 	put_count(o, "tokens", info->tokens);
 	put_count(o, "next_position", head->next_position);

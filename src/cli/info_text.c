@@ -223,17 +223,20 @@ void
 print_info(const struct snapshot_info *info, const struct kv_reader *r)
 {
 	const struct kv_head *head = kv_reader_head(r);
+	const char *dtype = kv_dtype_name(head->dtype);
 	const struct kv_model *m = &head->model;
 	char words[ROWS_WORDS];
 
 	printf(LINE "%s\n", "snapshot", shown(kv_reader_name(r)));
 	print_model(m);
-	printf(LINE "%s\n", "dtype", kv_dtype_name(head->dtype));
+	printf(LINE "%s\n", "dtype", dtype);
 	if (kv_head_is_quantised(head))
 		printf(LINE "%s\n", "row types", rows_words(words, head));
-	if (kv_head_is_grouped(head))
+	if (head->residual == 1)
+		printf(LINE "the last row of a KV head is %s\n", "residual", dtype);
+	if (head->residual > 1)
 		printf(LINE "the last %u rows of a KV head are %s\n", "residual", head->residual,
-		    kv_dtype_name(head->dtype));
+		    dtype);
 	printf(LINE "%" PRIu64 "\n", "tokens", info->tokens);
 	printf(LINE "%u\n", "next position", head->next_position);
 	printf(LINE "%" PRIu64 ", %.1f %% of tokens x layers x KV heads\n", "rows", info->rows,

@@ -54,7 +54,7 @@ find_in_snapshot(struct prefix *x, const struct model *m, const struct kv_head *
 	char words[2][ROWS_WORDS];
 	struct engine_error e;
 
-	input_refuse_kivi(x->from, "a prompt runs with full rows: reuse the snapshot before "
+	input_refuse_residual(x->from, "a prompt runs with full rows: reuse the snapshot before "
 	    "kv-quantize");
 	if (there->dtype != stored->dtype || !kv_head_same_rows(there, stored))
 		die(EXIT_USAGE, "--reuse: %s holds %s, and this prompt would be stored as %s: see "

@@ -36,27 +36,16 @@ skip(void *layers, uint32_t first, uint32_t last)
 void
 opt_rows(void)
 {
-	const int kivi = kv_row_type_kivi(type_of("keys", rows_options.keys)) +
-	    kv_row_type_kivi(type_of("values", rows_options.values));
+	const enum kv_row_type keys = type_of("keys", rows_options.keys);
+	const enum kv_row_type values = type_of("values", rows_options.values);
 	const uint32_t residual = rows_options.residual;
 
 	if (residual == NOT_GIVEN)
 		return;
-	if (!kivi)
-		die(EXIT_USAGE, "--residual is for kivi2 and kivi4: other types quantise every "
-		    "row");
-	if (residual == 0 || residual % KV_GROUP_ROWS != 0 || residual > KV_RESIDUAL_MOST)
-		die(EXIT_USAGE, "--residual %u: want a multiple of %d, at most %d", residual,
-		    KV_GROUP_ROWS, KV_RESIDUAL_MOST);
-}
-
-/* KIVI's rows cannot be dropped one by one, as a window drops them. */
-static void
-refuse_window(const struct kv_head *head, uint32_t l, const char *option, const char *name)
-{
-	if (kv_layer_window(&head->model, l) != 0)
-		die(EXIT_USAGE, "--%s %s: layer %u has a sliding window, whose rows are dropped "
-		    "one by one: --skip-layers leaves it as it is", option, name, l);
+	if (!kv_row_type_quantised(keys) && !kv_row_type_quantised(values))
+		die(EXIT_USAGE, "--residual: no type is quantised (--keys, --values)");
+	if (residual > KV_RESIDUAL_MOST)
+		die(EXIT_USAGE, "--residual %u: want at most %d", residual, KV_RESIDUAL_MOST);
 }
 
 static void
@@ -77,33 +66,77 @@ set_types(uint8_t *types, const char *option, const char *name, const struct kv_
 		    "%s: use int8 or fp8", option, name, width,
 		    kv_row_bytes(kv_row_type_base(type), width) != 0 ? "power of 2" :
 		    "multiple of 32");
-	if (kv_row_type_kivi(type) && head->residual != 0 &&
-	    rows_options.residual != NOT_GIVEN && rows_options.residual != head->residual)
-		die(EXIT_USAGE, "--residual %u: the snapshot leaves %u rows full; dequantise it "
-		    "first (--keys %s --values %s)", rows_options.residual, head->residual,
-		    kv_dtype_name(head->dtype), kv_dtype_name(head->dtype));
 	if (rows_options.skip_layers != NULL)
 		option_layers("skip-layers", rows_options.skip_layers, KV_LAYERS_MOST - 1, skip,
 		    skipped);
-	for (l = 0; l < head->model.layers; l++) {
-		if (skipped[l])
-			continue;
-		if (kv_row_type_kivi(type))
-			refuse_window(head, l, option, name);
-		types[l] = kv_row_type_quantised(type) ? (uint8_t)type : 0;
-	}
+	for (l = 0; l < head->model.layers; l++)
+		if (!skipped[l])
+			types[l] = kv_row_type_quantised(type) ? (uint8_t)type : 0;
+}
+
+/* How many sections of a kind stay quantised as they are */
+static uint32_t
+kept(const uint8_t *before, const uint8_t *after, uint32_t layers)
+{
+	uint32_t l, n = 0;
+
+	for (l = 0; l < layers; l++)
+		n += before[l] != 0 && before[l] == after[l];
+	return n;
+}
+
+/* The residual of rows of these types, which were those of `before`: as given, as it was, or, with
+ * KIVI's types, the usual one. What stays quantised has the full rows that it has. */
+static uint32_t
+residual_of(const struct kv_head *before, const struct kv_head *after)
+{
+	const uint32_t layers = after->model.layers, given = rows_options.residual;
+	const uint32_t stay = kept(before->key_type, after->key_type, layers) +
+	    kept(before->value_type, after->value_type, layers);
+	const int kivi = kv_head_is_grouped(after);
+	const char *dtype = kv_dtype_name(after->dtype);
+	uint32_t residual = kivi ? RESIDUAL : 0;
+
+	if (!kv_head_is_quantised(after))
+		return 0;
+	if (given != NOT_GIVEN)
+		residual = given;
+	else if ((kivi || stay > 0) && before->residual > 0)
+		residual = before->residual;
+	if (kivi && (residual == 0 || residual % KV_GROUP_ROWS != 0))
+		die(EXIT_USAGE, "--residual %u: kivi2 and kivi4 want a multiple of %d", residual,
+		    KV_GROUP_ROWS);
+	if (stay > 0 && residual != before->residual)
+		die(EXIT_USAGE, "--residual %u: rows that stay quantised as they are have %u full "
+		    "ones behind them; dequantise the snapshot first (--keys %s --values %s)",
+		    residual, before->residual, dtype, dtype);
+	return residual;
+}
+
+/* Full rows behind quantised ones are not dropped one by one, as a window drops them. */
+static void
+refuse_windows(const struct kv_head *head)
+{
+	uint32_t l;
+
+	for (l = 0; l < head->model.layers; l++)
+		if (kv_layer_window(&head->model, l) != 0 &&
+		    (head->key_type[l] != 0 || head->value_type[l] != 0))
+			die(EXIT_USAGE, "--residual %u: layer %u has a sliding window, whose rows "
+			    "are dropped one by one: --skip-layers leaves it as it is",
+			    head->residual, l);
 }
 
 void
 opt_rows_head(struct kv_head *head)
 {
+	const struct kv_head before = *head;
+
 	set_types(head->key_type, "keys", rows_options.keys, head);
 	set_types(head->value_type, "values", rows_options.values, head);
-	if (!kv_head_is_grouped(head))
-		head->residual = 0;
-	else if (head->residual == 0)
-		head->residual = rows_options.residual != NOT_GIVEN ? rows_options.residual :
-		    RESIDUAL;
+	head->residual = residual_of(&before, head);
+	if (head->residual != 0)
+		refuse_windows(head);
 }
 
 void

@@ -11,7 +11,7 @@ struct rows_options {
 	const char *keys, *values;
 	int rotate;                     /* quantised types are those of the transform, -hadamard */
 	const char *skip_layers;        /* layers that stay as they are */
-	uint32_t residual;              /* the last rows that KIVI leaves full; NOT_GIVEN */
+	uint32_t residual;              /* the last rows that stay full; NOT_GIVEN */
 };
 extern struct rows_options rows_options;
 

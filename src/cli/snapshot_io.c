@@ -82,14 +82,15 @@ static struct kv_section current;
 static char current_name[256];
 
 void
-input_refuse_kivi(const struct kv_reader *r, const char *why)
+input_refuse_residual(const struct kv_reader *r, const char *why)
 {
-	const char *dtype = kv_dtype_name(kv_reader_head(r)->dtype);
+	const struct kv_head *head = kv_reader_head(r);
+	const char *dtype = kv_dtype_name(head->dtype);
 
-	if (kv_head_is_grouped(kv_reader_head(r)))
-		die(EXIT_USAGE, "%s has rows of KIVI's types, which are not stored each by itself: "
-		    "%s; or dequantise it: kv-quantize --keys %s --values %s",
-		    kv_reader_name(r), why, dtype, dtype);
+	if (head->residual != 0)
+		die(EXIT_USAGE, "%s has full rows behind quantised ones (residual %u): %s; or "
+		    "dequantise it: kv-quantize --keys %s --values %s", kv_reader_name(r),
+		    head->residual, why, dtype, dtype);
 }
 
 int

@@ -64,16 +64,23 @@ room(void *memory, size_t *capacity, size_t size, struct engine_error *e)
 	return memory;
 }
 
+/* Are rows of a section numbers in memory? Where full ones are behind quantised ones. */
+static int
+is_widened(const struct kv_head *head, enum kv_kind kind, uint32_t l)
+{
+	return head->residual != 0 && kv_row_type_quantised(kv_head_row_type(head, kind, l));
+}
+
 /* The type that rows of a section have in memory */
 static enum kv_row_type
 type_in_memory(const struct kv_head *head, enum kv_kind kind, uint32_t l)
 {
 	const enum kv_row_type type = kv_head_row_type(head, kind, l);
 
-	return kv_row_type_kivi(type) ? KV_ROW_F32 : type;
+	return is_widened(head, kind, l) ? KV_ROW_F32 : type;
 }
 
-/* to[rows][E] <- the content of a section of KIVI's rows */
+/* to[rows][E] <- the content of a section */
 static void
 widen(const struct layer_reader *s, enum kv_kind kind, float *to, const char *content)
 {
@@ -98,15 +105,15 @@ widened_size(const struct layer_reader *s)
 static int
 take_keys(struct layer_reader *s, size_t size, struct engine_error *e)
 {
-	const int kivi = kv_row_type_kivi(kv_head_row_type(s->head, KV_KEYS, s->layer));
+	const int widened = is_widened(s->head, KV_KEYS, s->layer);
 	const void *content;
 
 	if (load(s, &content, e) != ENGINE_OK)
 		return e->code;
-	s->key_memory = room(s->key_memory, &s->key_capacity, kivi ? widened_size(s) : size, e);
+	s->key_memory = room(s->key_memory, &s->key_capacity, widened ? widened_size(s) : size, e);
 	if (s->key_memory == NULL)
 		return e->code;
-	if (kivi)
+	if (widened)
 		widen(s, KV_KEYS, (float *)(void *)s->key_memory, content);
 	else if (size > 0)
 		memcpy(s->key_memory, content, size);
@@ -122,7 +129,7 @@ take_values(struct layer_reader *s, struct engine_error *e)
 	if (load(s, &content, e) != ENGINE_OK)
 		return e->code;
 	s->values = content;
-	if (!kv_row_type_kivi(kv_head_row_type(s->head, KV_VALS, s->layer)))
+	if (!is_widened(s->head, KV_VALS, s->layer))
 		return ENGINE_OK;
 	s->value_memory = room(s->value_memory, &s->value_capacity, widened_size(s), e);
 	if (s->value_memory == NULL)

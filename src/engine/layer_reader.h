@@ -18,7 +18,7 @@ struct layer_reader {
 	/* the current layer; rows and values are valid until the reader goes on */
 	uint32_t layer;
 	const struct kv_rows *rows;
-	/* packed, of the types in on_device: as stored, but rows of KIVI's types as numbers in
+	/* packed, of the types in on_device: as stored, but with a residual as numbers in
 	 * f32 */
 	const char *keys, *values;
 	struct queries queries;         /* n 0: none */
@@ -39,7 +39,7 @@ struct layer_reader {
 	int scores_only;
 	float *score_memory;
 	size_t score_capacity;
-	char *key_memory, *value_memory;        /* the second: values of KIVI's, as f32 */
+	char *key_memory, *value_memory;        /* the second: values as f32, with a residual */
 	size_t key_capacity, value_capacity;
 	struct area area_keys, area_values, area_positions;
 };

@@ -23,7 +23,7 @@ row_bytes(const struct layer_rows *rows, uint64_t n)
 	return n * (rows_k_bytes(rows) + rows_v_bytes(rows));
 }
 
-/* How many bytes more than coded ones KIVI's full rows have, which every query sees */
+/* How many bytes more than coded ones the full rows behind them have, which every query sees */
 static uint64_t
 more_bytes(const struct layer_rows *rows, int output)
 {

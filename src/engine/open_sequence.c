@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grouped_check.h"
+#include "engine/residual_check.h"
 #include "engine/open_sequence.h"
 #include "engine/retrieval_check.h"
 #include "engine/row_bytes.h"
@@ -209,7 +209,7 @@ open_sequence(struct open_sequence *s, const struct model *m, const struct seque
 	int rc;
 
 	*s = (struct open_sequence){ .model = m };
-	rc = grouped_check(m, stored, o, r != NULL ? kv_reader_name(r) : "the text", e);
+	rc = residual_check(m, stored, o, r != NULL ? kv_reader_name(r) : "the text", e);
 	if (rc == ENGINE_OK)
 		rc = make_empty(s, o, stored, e);
 	if (rc == ENGINE_OK && r != NULL)

@@ -98,10 +98,10 @@ export_measure(struct export *x, struct kv_reader *r, struct engine_error *e)
 	int rc;
 
 	x->head = *kv_reader_head(r);
-	if (x->as_stored && kv_head_is_grouped(&x->head))
-		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: kivi2 and kivi4 do not store each "
-		    "row by itself, so no tensor has their bytes: convert it without --as-stored",
-		    kv_reader_name(r));
+	if (x->as_stored && x->head.residual != 0)
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s has full rows behind quantised ones "
+		    "(residual %u), so no tensor has their bytes: convert it without --as-stored",
+		    kv_reader_name(r), x->head.residual);
 	if (!x->as_stored) {
 		x->head.residual = 0;
 		memset(x->head.key_type, 0, sizeof x->head.key_type);
@@ -372,31 +372,42 @@ put_quantised(const struct export *x, struct parts *p, uint64_t n, enum kv_row_t
 	return ENGINE_OK;
 }
 
-/* Writes the rows of a KV head of KIVI's types as elements of dtype; of keys a group at a time. */
+/* Writes the rows of a KV head that are groups of KIVI's keys. */
 static int
-put_kivi(const struct export *x, struct parts *p, enum kv_kind kind, uint32_t l, uint32_t count,
+put_groups(const struct export *x, struct parts *p, enum kv_row_type type, uint32_t rows,
     struct engine_error *e)
+{
+	const size_t E = x->head.model.head_width, group = KV_GROUP_ROWS * kv_row_bytes(type, E);
+	const size_t n = KV_GROUP_ROWS * E;
+	float *numbers = engine_alloc(n, 2 * sizeof *numbers, e);
+	char *bytes = (char *)(numbers + n);
+	uint32_t row;
+	int rc = numbers != NULL ? ENGINE_OK : e->code;
+
+	for (row = 0; rc == ENGINE_OK && row < rows; row += KV_GROUP_ROWS) {
+		if ((rc = take_bytes(p, bytes, group, e)) != ENGINE_OK)
+			break;
+		kv_group_to_f32(numbers, bytes, type, E);
+		kv_from_f32(bytes, numbers, x->head.dtype, n);
+		rc = write_bytes(x, bytes, n * kv_dtype_size(x->head.dtype), e);
+	}
+	free(numbers);
+	return rc;
+}
+
+/* Writes the rows of a KV head that are quantised, and the full ones behind them, as elements of
+ * dtype. */
+static int
+put_coded_and_full(const struct export *x, struct parts *p, enum kv_kind kind, uint32_t l,
+    uint32_t count, struct engine_error *e)
 {
 	const struct kv_head *head = kv_reader_head(p->r);
 	const enum kv_row_type type = kv_head_row_type(head, kind, l);
 	const uint32_t coded = kv_head_coded(head, kind, l, count);
-	const size_t E = head->model.head_width, group = KV_GROUP_ROWS * kv_row_bytes(type, E);
-	const size_t full = E * kv_dtype_size(head->dtype);
-	float *numbers = engine_alloc(KV_GROUP_ROWS * E, 2 * sizeof *numbers, e);
-	char *bytes = (char *)(numbers + KV_GROUP_ROWS * E);
-	uint32_t row;
-	int rc = numbers != NULL ? ENGINE_OK : e->code;
+	const size_t full = head->model.head_width * kv_dtype_size(head->dtype);
+	const int rc = kind == KV_KEYS && kv_row_type_kivi(type) ?
+	    put_groups(x, p, type, coded, e) : put_quantised(x, p, coded, type, e);
 
-	if (rc == ENGINE_OK && kind == KV_VALS)
-		rc = put_quantised(x, p, coded, type, e);
-	for (row = 0; rc == ENGINE_OK && kind == KV_KEYS && row < coded; row += KV_GROUP_ROWS) {
-		if ((rc = take_bytes(p, bytes, group, e)) != ENGINE_OK)
-			break;
-		kv_group_to_f32(numbers, bytes, type, E);
-		kv_from_f32(bytes, numbers, head->dtype, KV_GROUP_ROWS * E);
-		rc = write_bytes(x, bytes, KV_GROUP_ROWS * full, e);
-	}
-	free(numbers);
 	return rc != ENGINE_OK ? rc : put_elements(x, p, count - coded, full, e);
 }
 
@@ -414,9 +425,8 @@ put_tensor(const struct export *x, struct kv_reader *r, enum kv_kind kind, uint3
 	uint32_t g;
 
 	for (g = 0; g < x->head.model.kv_heads; g++) {
-		if ((kv_row_type_kivi(type) ? put_kivi(x, &p, kind, l, layer->count[g], e) :
-		    as_stored ? put_elements(x, &p, layer->count[g], row, e) :
-		    put_quantised(x, &p, layer->count[g], type, e)) != ENGINE_OK)
+		if ((as_stored ? put_elements(x, &p, layer->count[g], row, e) :
+		    put_coded_and_full(x, &p, kind, l, layer->count[g], e)) != ENGINE_OK)
 			return e->code;
 		if (put_fill(x, 0, (layer->most - layer->count[g]) * (uint64_t)row, e) != ENGINE_OK)
 			return e->code;

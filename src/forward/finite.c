@@ -27,7 +27,7 @@ rows_finite(const struct model *m, const struct layer_rows *rows, const void *da
 	float x[KV_ROW_WIDTH_MOST];
 	uint32_t g;
 
-	/* KIVI's last rows are elsewhere, and were checked before they were coded */
+	/* full rows are elsewhere, and are checked when they are coded */
 	for (g = 0; g < rows->heads && rows->recent == NULL; g++) {
 		if (rows->len[g] == 0)
 			continue;

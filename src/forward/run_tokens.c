@@ -20,12 +20,12 @@ embed_input(const struct model *m, struct workspace *ws, const struct run_input 
 		m->ops->put(m->dev, ws->x, in->x + at * D, N * D * sizeof *in->x);
 }
 
-/* Tokens that run at once. After KIVI's rows one: which rows a query sees as codes depends on the
- * rows before it (kv-snapshot(5), 4.21). */
+/* Tokens that run at once: one where the last rows stay full, because which rows a query sees as
+ * codes depends on the rows before it (kv-snapshot(5), 4.20). */
 static uint32_t
 rows_at_once(const struct cache *c, const struct workspace *ws)
 {
-	return cache_is_grouped(c) ? 1 : ws->rows;
+	return cache_has_residual(c) ? 1 : ws->rows;
 }
 
 int

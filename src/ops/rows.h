@@ -11,16 +11,18 @@
 extern "C" {
 #endif
 
-/* KIVI's rows that are not quantised, and from where on they count (kv-snapshot(5), 4.21). Row s of
- * KV head g is row g capacity + s - first[g] of k and v, as elements of dtype: from first[g] on all
- * rows are there, also those that are coded already, so that a cache can go back to fewer rows. */
+/* The full rows behind quantised ones, and from where on they count (kv-snapshot(5), 4.20). Row s
+ * of KV head g is row g capacity + s - first[g] of k and v, as elements of dtype: from first[g] on
+ * all rows are there, also those that are coded already, so that a cache can go back to fewer
+ * rows. */
 struct recent_rows {
-	void *k, *v;                 /* device; k NULL where keys are not KIVI's, v likewise */
+	void *k, *v;                 /* device; k NULL where keys are not quantised, v likewise */
 	uint32_t capacity;           /* rows of each KV head */
 	uint32_t residual;           /* R */
 	uint32_t *first;             /* host [G] */
-	/* host [G]: of KIVI's types the rows before these are read from their codes, those from
-	 * there on from k and v above. first[g] is at most either. Multiples of 32 for keys. */
+	/* host [G]: of quantised types the rows before these are read from their codes, those from
+	 * there on from k and v above. first[g] is at most either. Multiples of 32 for KIVI's
+	 * keys. */
 	uint32_t *k_coded, *v_coded;
 };
 
@@ -44,9 +46,10 @@ struct layer_rows {
 	/* how rows are stored; 0: as elements of dtype. The ops take the numbers that rows stand
 	 * for (rowtype.h), computed from as they are stored. */
 	enum kv_row_type k_type, v_type;
-	/* Where k_type or v_type is KIVI's, else NULL. Its keys lie in k in groups of 32 rows,
-	 * which begin at rows that are multiples of 32 in a KV head; start[g] is one, too. The
-	 * bytes of a row are then those of a coded row. */
+	/* Where the last rows are full though k_type or v_type is quantised, always with KIVI's
+	 * types; else NULL. KIVI's keys lie in k in groups of 32 rows, which begin at rows that are
+	 * multiples of 32 in a KV head; start[g] is one, too. The bytes of a row are then those of
+	 * a coded row. */
 	struct recent_rows *recent;
 };
 

@@ -1,17 +1,16 @@
-"""check_kivi - the checks of check_vectors.py for rows of kivi2 and kivi4 (4.21)"""
+"""check_kivi - the checks of check_vectors.py for rows of kivi2 and kivi4 (4.21); check_residual.py
+compares their numbers with the writer's"""
 
 import io
 import os
 
 import kvkivi
 import kvread
-import kvwrite
-from good import numbers as sixteenths
-from goodrows import uneven
 
 try:
     import numpy
     from kvsnapshot import kivi as reader
+    from kvsnapshot.rowstore import RowStore
 except ImportError:
     numpy = None
 
@@ -19,51 +18,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 VECTORS = os.path.join(HERE, '..', '..', 'formats', 'vectors', 'passed')
 TYPES = tuple(kvkivi.BITS)
 WIDTH = 64                      # of the recorded rows
-
-
-def same_numbers(got, want):
-    """To the bit, but for what kind of NaN."""
-    want = numpy.array(want, '<f4').reshape(got.shape)
-    odd = numpy.isnan(want)
-    assert got.dtype == numpy.float32 and (numpy.isnan(got) == odd).all()
-    assert got[~odd].tobytes() == want[~odd].tobytes()
-
-
-def kivi():
-    """Numbers of KIVI's rows, and rows of numbers: NumPy and the writer agree to the bit."""
-    seen = set()
-    for file in sorted(os.listdir(VECTORS)):
-        if file.startswith('kivi-') and file.endswith('.kv') and file != 'kivi-blocks.kv':
-            with open(os.path.join(VECTORS, file), 'rb') as opened:
-                seen |= vector(kvread.read(opened))
-    assert seen == {(name, kind) for name in ('keys', 'values') for kind in TYPES}
-    for name, kind in seen:
-        for dtype, E, R, n in (('f16', 32, 32, 70), ('f32', 64, 64, 64), ('bf16', 96, 32, 31)):
-            for scale in (1, 2.0 ** -9, 2.0 ** -20):
-                end = kvkivi.coded(name, n, R)
-                flat = sixteenths((n - end) * E, 3)
-                rows = [[kvwrite.single(v * scale) for v in one] for one in uneven(end, E, 5)]
-                rows += [flat[i:i + E] for i in range(0, len(flat), E)]
-                want = kvkivi.head_bytes(rows, kind, name, dtype, R)
-                got = reader.stored(numpy.array(rows, '<f4').reshape(n, E), kind, name, dtype, R)
-                assert got.tobytes() == want, (name, kind, dtype, scale)
-                assert len(want) == reader.size(kind, name, E, dtype, n, R)
-
-
-def vector(snapshot):
-    """(name, type) of the sections that were compared"""
-    seen, E, dtype = set(), snapshot.model['head_width'], snapshot.head['dtype']
-    for l, layer in enumerate(snapshot.layers):
-        for name in ('keys', 'values'):
-            kind, whole = snapshot.row_type(l, name), b''
-            for g, n in enumerate(layer.rows if kind in TYPES else ()):
-                data = snapshot.head_rows(l, name, g)
-                whole += data
-                same_numbers(snapshot.array(l, name, g), kvkivi.head_numbers(
-                    data, n, kind, name, dtype, E, snapshot.head['row_types']['residual']))
-                seen.add((name, kind))
-            assert kind not in TYPES or whole == getattr(layer, name)
-    return seen
 
 
 def theirs(bits, name):
@@ -86,10 +40,7 @@ def kivi_recorded():
     for bits in (2, 4):
         for name in ('keys', 'values'):
             kind, (scales, least, codes) = f'kivi{bits}', theirs(bits, name)
-            # values of 32 rows more, which are not quantised
-            rows = x if name == 'keys' else numpy.concatenate([x, x[:32]])
-            ours = reader.stored(rows, kind, name, 'f16', 32)
-            ours = ours[:reader.coded_size(kind, name, WIDTH, len(rows), 32)]
+            ours = reader.stored(x, kind, name)
             one = kvkivi.keys_of if name == 'keys' else kvkivi.values_of
             assert one(x.tolist(), kind) == ours.tobytes(), (kind, name)
             ours = ours.reshape(-1, 4 + 4 * bits)
@@ -101,11 +52,15 @@ def kivi_recorded():
             assert (ours[~none, 4:] == codes[~none]).all(), (kind, name)
 
 
+def stored(x, kind, name, R):
+    return RowStore(name, kind, 'f16', len(x[0]), R).stored(numpy.array(x, '<f4'))
+
+
 def kivi_refused():
     """What KIVI's types cannot hold: messages name the place, and what is in full rows is free."""
     def refused(words, x, kind='kivi2', name='keys', R=32):
         try:
-            reader.stored(numpy.array(x, '<f4'), kind, name, 'f16', R)
+            stored(x, kind, name, R)
         except ValueError as error:
             assert words in str(error), error
         else:
@@ -119,7 +74,7 @@ def kivi_refused():
                 refused(f'row {end}: a number is not finite in f16', x, kind, name)
                 full = numpy.ones((97, 64))
                 full[96] = bad
-                reader.stored(full, kind, name, 'f16', 32)
+                stored(full, kind, name, 32)
         refused('wants a head width that is a multiple of 32, not 80', numpy.ones((1, 80)), kind)
     x = numpy.zeros((96, 64))
     x[33, 40], x[34, 40] = 65504, -65504
@@ -127,7 +82,7 @@ def kivi_refused():
     x[33, 41] = -65504
     refused('row 33: the scale of block 1 is not finite', x, 'kivi4', 'values')
     for at, what in ((0, 'scale'), (2, 'minimum')):
-        data = bytearray(reader.stored(numpy.zeros((64, 64)), 'kivi4', 'keys', 'f16', 32))
+        data = bytearray(stored(numpy.zeros((64, 64)), 'kivi4', 'keys', 32))
         data[20 * (64 + 3) + at:20 * (64 + 3) + at + 2] = b'\0\x7c'
         assert reader.fault('kivi4', 'keys', 64, data) == (
             f'rows 32-63: the {what} of channel 3 is not finite')

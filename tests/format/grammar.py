@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
 
 import good                                       # noqa: E402
-import goodkivi                                   # noqa: E402
+import goodresidual                               # noqa: E402
 import goodrows                                   # noqa: E402
 import kvkivi                                     # noqa: E402
 import kvread                                     # noqa: E402
@@ -58,8 +58,8 @@ OTHERS = (b'true', b'false', b'null', b'[]', b'{}', b'[1]', b'{"a":1}', b'[1.0,2
           b'/**/1', b'[9223372036854775808]', b'{"a":-9223372036854775809}', b'[1e999]', b'[-0]')
 BESIDE = (b' ', b'\n', b'\t', b'\r', b'\x0b', b'\x0c', b'\xc2\xa0', b'\xef\xbb\xbf', b'\0', b'x',
           b',', b'{}', b'//')
-RESIDUALS = (32, 64, 96, 128, 4096, 0, 1, 16, 31, 33, 48, 4097, 4128, -32, 1 << 31, 1 << 32,
-             1 << 64)
+RESIDUALS = (32, 64, 96, 128, 4096, 0, 1, 2, 5, 16, 31, 33, 48, 4095, 4097, 4128, -32, 1 << 31,
+             1 << 32, 1 << 64)
 ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
 ROPE_KEYS = ('attention_factor', 'beta_fast', 'beta_slow', 'factor', 'factors', 'high_freq_factor',
              'low_freq_factor',
@@ -150,8 +150,11 @@ def edit_head(r, h):
 def edit_types(r, h):
     """A type otherwise, a list longer or shorter, another residual or width of the head."""
     types, what = h['row_types'][r.choice(('keys', 'values'))], r.randrange(9)
-    if 'residual' in h['row_types'] and r.random() < .3:
-        h['row_types']['residual'] = r.choice(RESIDUALS) if r.random() < .7 else leaf(r)
+    R = h['row_types'].get('residual')
+    if R is not None and r.random() < .3:
+        h['row_types']['residual'] = other_residual(r, R)
+    elif R is not None and r.random() < .1:
+        del h['row_types']['residual']
     elif what == 8:
         h['row_types']['residual'] = r.choice(RESIDUALS)
     elif what == 0:
@@ -164,6 +167,11 @@ def edit_types(r, h):
         types[r.randrange(len(types))] = r.choice(
             (*kvrow.TYPES, *kvkivi.BITS, *kvrow.TYPES, *kvkivi.BITS, 'bf16', 'f16', 'f32', 'q8_1',
              'f16-hadamard', 'kivi2-hadamard', leaf(r)))
+
+
+def other_residual(r, R):
+    return r.choice((r.choice((R - 1, R + 1, R + 32, -R)), leaf(r), r.choice(RESIDUALS),
+                     r.choice(RESIDUALS)))
 
 
 def good_rope(r, kind):
@@ -288,18 +296,32 @@ def edit_order(r, sections):
         sections[at].type = r.choice(KNOWN)
 
 
-def grouped(r):
-    """Rows of KIVI's types, beside others, in KV heads of as many as matters to the residual."""
+def with_full(r):
+    """Rows of quantised types, KIVI's or others or both, with full ones behind, in KV heads of as
+    many as matters to the residual. At times HEAD says another, or a number is not finite."""
     layers, heads = r.choice((1, 2)), r.choice((1, 2, 3))
     dtype, E = r.choice(('bf16', 'f16', 'f32')), 32
+    pool = r.choice((list(kvkivi.BITS), list(kvrow.TYPES), [*kvkivi.BITS, 'q4_0', 'fp8-hadamard'],
+                     ['int8', 'fp8']))
     R = r.choice((32, 32, 64, 4096) if r.random() < .8 else (48, 80, 4128))
-    kinds = [[r.choice((*kvkivi.BITS, *kvkivi.BITS, 'q4_0', 'fp8-hadamard', dtype))
-              for _ in range(layers)] for _ in range(2)]
-    kinds[r.randrange(2)][r.randrange(layers)] = r.choice(list(kvkivi.BITS))
-    counts = [[r.choice((0, 1, 31, 32, 33, 63, 64, 65, 70)) for _ in range(heads)]
-              for _ in range(layers)]
-    return goodkivi.grouped(*kinds, R, dtype, [goodkivi.first(*own) for own in counts], heads, E,
-                            scored=r.choice((None, 'x')), tools=good.TOOLS)
+    if not set(pool) & set(kvkivi.BITS):
+        R, E = r.choice((1, 2, 5, 32, 33, 4096)), r.choice((7, 32)) if len(pool) == 2 else E
+    kinds = [[r.choice((*pool, *pool, dtype)) for _ in range(layers)] for _ in range(2)]
+    kinds[r.randrange(2)][r.randrange(layers)] = r.choice(pool)
+    near = [n for n in (R - 1, R, R + 1, R + 3, 2 * R - 1, 2 * R, 2 * R + 1, 70) if n <= 70]
+    counts = [[r.choice((0, 1, *near)) for _ in range(heads)] for _ in range(layers)]
+    out = goodresidual.with_full(*kinds, R, dtype, [goodresidual.first(*own) for own in counts],
+                                 heads, E, scored=r.choice((None, 'x')), tools=good.TOOLS)
+    if r.random() < .2:
+        h = json.loads(out[0].content)
+        h['row_types']['residual'] = other_residual(r, R)
+        out[0].set(text(r, h))
+        out[0].edited = True
+    elif r.random() < .3:
+        for s in out:
+            if s.type in ('KEYS', 'VALS') and s.element == 1 and len(s.content) > 1:
+                s.set(edit_half(r, s.content))
+    return out
 
 
 def sound(r):
@@ -319,7 +341,7 @@ def sound(r):
         return r.choice((goodrows.mixed, lambda: goodrows.indexed('bf16'),
                          goodrows.indexed_hadamard))()
     if kind > 6:
-        return grouped(r)
+        return with_full(r)
     h = r.choice([h for _, h in good.families()])
     return good.sections(h, [[[0]]] * h['model']['layers'], [0], tools=good.TOOLS)
 

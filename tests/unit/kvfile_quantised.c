@@ -183,11 +183,12 @@ check_heads(void)
 	kv_writer_free(w);
 }
 
-/* Checks that a HEAD has `residual` with KIVI's types, in its range, and not without them. */
+/* Checks that a HEAD has `residual` where it is not 0, in its range; with KIVI's types it must. */
 static void
 check_residual(void)
 {
 	static const uint32_t bad[] = { 0, 1, 31, 48, 4128, UINT32_MAX - 31 };
+	static const uint32_t any[] = { 0, 1, 33, 4096, 4097 };
 	struct kv_head head, again;
 	struct kv_writer *w;
 	char *json, text[256];
@@ -207,6 +208,19 @@ check_residual(void)
 		    bad[i]);
 		kv_writer_free(w);
 	}
+	make_head(&head, KV_ROW_Q4_0);
+	for (i = 0; i < COUNT(any); i++) {
+		head.residual = any[i];
+		check(kv_create(path("residual"), &head, 0, &w) ==
+		    (any[i] <= KV_RESIDUAL_MOST ? KV_OK : KV_EINVAL), "residual %u with q4_0",
+		    any[i]);
+		kv_writer_free(w);
+	}
+	head.residual = 7;
+	check(kv_head_bytes(&head, KV_KEYS, 0, 10) == 3 * kv_head_row_bytes(&head, KV_KEYS, 0) +
+	    7 * head.model.head_width * kv_dtype_size(head.dtype) &&
+	    kv_head_bytes(&head, KV_KEYS, 0, 6) == 6 * head.model.head_width *
+	    kv_dtype_size(head.dtype), "bytes of rows with 7 full ones");
 }
 
 /* Rows are copied into rows of the same type only, also where the bytes are as many. */

@@ -507,7 +507,7 @@ main(int argc, char *argv[])
 		    { "attend", test_attention }, { "each", test_each },
 		{ "mass", test_mass }, { "windows", test_windows }, { "choose", test_choose },
 		    { "index", test_indexes },
-		{ "quantised", test_quantised }, { "kivi", test_kivi },
+		{ "quantised", test_quantised }, { "recent", test_recent },
 		{ "growth", test_growing },
 		{ "families", test_families },
 	};

@@ -24,7 +24,7 @@ enum op { EMBED, RMSNORM, MATMUL, ROPE, APPEND, SWIGLU, MIX, PROJECT, ROPE_APPEN
 	MASS_LARGE,
 	SCORES_BY_LABEL, ATTEND_CHOSEN, ATTEND_CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16,
 	REBUILD_BF16, BITS_SCORES, PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF,
-	ATTEND_KIVI, ATTEND_ROWS, LSE_ROWS, MASS_ROWS, SCORES_ROWS, OPS };
+	ATTEND_RECENT, ATTEND_ROWS, LSE_ROWS, MASS_ROWS, SCORES_ROWS, OPS };
 
 struct device {
 	const struct ops *ops;
@@ -108,6 +108,6 @@ void test_chosen(void);                                     /* ops_chosen.c */
 void test_fetch(void);                                      /* ops_fetch.c */
 void test_indexes(void);                                    /* ops_index.c */
 void test_quantised(void);                                  /* ops_quantised.c */
-void test_kivi(void);                                       /* ops_kivi.c */
+void test_recent(void);                                     /* ops_recent.c */
 
 #endif
