@@ -13,7 +13,9 @@ are the percentile bootstrap over passages (intervals.py).
 Without --rows all types are measured: keys and values, one of them, with and without the Hadamard
 transform, with the first and the last layer in full, and KIVI's. --rows 'NAME=OPTIONS' measures
 this one instead, with options of kv-quantize, or with --in-prompt of kv-prefill: then tokens of the
-first half attend to quantised rows, too. The programs are found by PATH.
+first half attend to quantised rows, too. --sinks N measures what full sinks would bring, which no
+type has: the first half has the numbers of quantised rows, but for its first N rows, and the second
+half stays full (full_sinks.py). The programs are found by PATH.
 
 --llama GGUF measures llama.cpp instead, with the same weights and tokens, beside its own f16 rows:
 all of --rows are its types then, with and without its rotation (quantised_llama.py).
@@ -27,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 
+import full_sinks
 import quantised_llama
 from measure_table import cell, check_table, md_table, summaries, write_tables
 from task_records import TaskError, run
@@ -54,9 +57,15 @@ def default_rows(layers):
     return rows
 
 
-def kivi_rows():
-    """The same of KIVI's types; a prompt does not run on them, so not with --in-prompt."""
-    rows = {}
+def rows_with_residual():
+    """The same where the last rows stay full; a prompt does not run so, hence not with
+    --in-prompt."""
+    rows = {"q8_0, 32 rows full": "--keys q8_0 --values q8_0 --residual 32",
+            "q5_0, rotated, 32 rows full": "--keys q5_0 --values q5_0 --rotate --residual 32",
+            "q4_0, 32 rows full": "--keys q4_0 --values q4_0 --residual 32"}
+    for n in (1, 32, 128):
+        rows[f"q4_0, rotated, {n} row{'s' * (n > 1)} full"] = (
+            f"--keys q4_0 --values q4_0 --rotate --residual {n}")
     for kind in ("kivi4", "kivi2"):
         rows[kind] = f"--keys {kind} --values {kind}"
         rows[f"{kind}, keys only"] = f"--keys {kind}"
@@ -90,6 +99,7 @@ class Passage:
 
     def __init__(self, folder, options, ids):
         self.folder, self.model, self.in_prompt = folder, options.model, options.in_prompt
+        self.sinks = options.sinks
         self.half = len(ids) // 2
         self.next = [int(token) for token in ids[self.half:]]
         write_ids(self.path("first.ids"), ids[:self.half])
@@ -118,7 +128,12 @@ class Passage:
             self.prefill("small.kv", *words)
         else:
             program("kv-quantize", "-q", *words, "-o", self.path("small.kv"), self.path("full.kv"))
-        return {**self.full.compare(self.forced("small.kv")),
+        read = "small.kv"
+        if self.sinks is not None:
+            read = "sinks.kv"
+            full_sinks.with_full_sinks(program, self.path("full.kv"), self.path("small.kv"),
+                                       self.sinks, self.path(read))
+        return {**self.full.compare(self.forced(read)),
                 "bytes": kv_bytes(self.path("small.kv")) / self.bytes}
 
 
@@ -196,7 +211,7 @@ def chosen_rows(options):
     with open(os.path.join(options.model, "config.json"), encoding="utf-8") as file:
         layers = json.load(file)["num_hidden_layers"]
     if not options.rows:
-        return {**default_rows(layers), **({} if options.in_prompt else kivi_rows())}
+        return {**default_rows(layers), **({} if options.in_prompt else rows_with_residual())}
     chosen = {}
     for text in options.rows:
         name, equals, words = text.partition("=")
@@ -231,6 +246,8 @@ def arguments():
                         help="options of kv-quantize, repeatable")
     parser.add_argument("--in-prompt", action="store_true",
                         help="OPTIONS are of kv-prefill")
+    parser.add_argument("--sinks", type=int, metavar="N",
+                        help="measure what N full rows at the beginning would bring")
     parser.add_argument("--llama", metavar="GGUF", help="measure llama.cpp")
     parser.add_argument("--table", action="append", default=[], metavar="FILE",
                         help="NAME.md or NAME.tsv, repeatable")
