@@ -274,6 +274,16 @@ int kv_skip(struct kv_reader *r);
  * results stay valid): the reader keeps the stored blocks, so nothing is compressed anew. */
 int kv_copy(struct kv_reader *r, struct kv_writer *w);
 
+/* *held <- the current section, checked and in memory: for a program that writes something in front
+ * of it that it computes from a later one. Not POSN, nor behind the provenance. May follow
+ * kv_load(), whose pointer stays valid until kv_held_free(). kv_write_held() writes it as kv_copy()
+ * does. */
+struct kv_held;
+int kv_hold(struct kv_reader *r, struct kv_held **held);
+const void *kv_held_content(const struct kv_held *held);        /* as kv_load() */
+int kv_write_held(struct kv_writer *w, const struct kv_held *held);
+void kv_held_free(struct kv_held *held);                        /* NULL is allowed */
+
 /* Copies a section that the caller does not know, or drops it if the rows have changed and it
  * is not safe (3.5). Returns 1 copied, 0 dropped, or a KV_E*. */
 int kv_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed);

@@ -1,4 +1,4 @@
-/* payload.c - the content of a reader's current section: loading, checking, copying it
+/* payload.c - the content of a reader's current section: loading and checking it
  *
  * A block's stored hash is checked when it has been read, its raw hash when it has been
  * decoded; nothing uses the bytes before. Memory is allocated as blocks arrive, never by what a
@@ -214,6 +214,15 @@ kv_payload_load(struct kv_reader *r)
 }
 
 int
+kv_payload_stored(struct kv_reader *r, uint64_t i, const struct kv_entry *e, const uint8_t **block)
+{
+	uint8_t *to = scratch(r, SCRATCH_STORED);
+
+	*block = to;
+	return to != NULL ? take_block(r, i, e, to) : no_memory(r);
+}
+
+int
 kv_payload_next(struct kv_reader *r, const uint8_t **part, size_t *size)
 {
 	const uint64_t i = r->next++;
@@ -244,186 +253,4 @@ kv_payload_check(struct kv_reader *r)
 		if (kv_payload_next(r, &part, &size) != KV_OK)
 			return r->error.code;
 	return kv_payload_end(r);
-}
-
-/* ---- kv_copy() ---- */
-
-/* Returns the stored blocks of the current section one after another, read now or when it was
- * loaded. */
-struct walk {
-	struct kv_reader *r;
-	uint64_t i;
-	size_t aside;
-};
-
-static int
-next_stored(struct walk *w, struct kv_entry *e, const uint8_t **stored)
-{
-	struct kv_reader *r = w->r;
-	uint64_t i = w->i++;
-
-	entry_of(r, i, e);
-	if (r->state == STATE_FRESH) {
-		*stored = scratch(r, SCRATCH_STORED);
-		return take_block(r, i, e, scratch(r, SCRATCH_STORED));
-	}
-	if (e->codec == CODEC_PLAIN)
-		*stored = r->content + i * KV_BLOCK;
-	else {
-		*stored = r->aside.data + w->aside;
-		w->aside += e->stored;
-	}
-	return KV_OK;
-}
-
-static int
-has_plain_block(const struct kv_reader *r)
-{
-	uint64_t i;
-
-	for (i = 0; i < r->blocks; i++)
-		if (r->table[KV_ENTRY * i + 4] == CODEC_PLAIN)
-			return 1;
-	return 0;
-}
-
-/* Copies as stored, block by block. */
-static int
-copy_stored(struct kv_reader *r, struct kv_writer *w)
-{
-	struct walk walk = { r, 0, 0 };
-	const uint8_t *stored;
-	struct kv_header h = r->h;
-	struct kv_entry e;
-	int code = kv_writer_begin(w, &h, r->table);
-
-	while (code == KV_OK && walk.i < r->blocks) {
-		code = next_stored(&walk, &e, &stored);
-		if (code == KV_OK)
-			code = kv_writer_payload(w, stored, e.stored);
-	}
-	return code == KV_OK ? kv_writer_end(w) : code;
-}
-
-/* Copies with uncompressed blocks compressed. The table comes first and is known last, so
- * compressed blocks are kept. */
-static int
-copy_compressed(struct kv_reader *r, struct kv_writer *w)
-{
-	struct walk walk = { r, 0, 0 };
-	struct kv_span whole;
-	const uint8_t *stored;
-	struct kv_entry e;
-	int code = KV_OK;
-
-	if (r->h.stored_size == r->h.raw_size && r->state == STATE_LOADED) {
-		whole.data = r->content;
-		whole.size = (size_t)r->h.raw_size;
-		return kv_write(w, r->h.type, r->h.layer, r->h.element_size, &whole, 1);
-	}
-	kv_pack_start(kv_writer_pack(w), r->h.element_size);
-	while (code == KV_OK && walk.i < r->blocks) {
-		code = next_stored(&walk, &e, &stored);
-		if (code == KV_OK &&
-		    kv_pack_stored(kv_writer_pack(w), &e, stored, r->h.raw_size) != 0)
-			code = no_memory(r);
-	}
-	return code == KV_OK ? kv_writer_packed(w, r->h.type, r->h.layer, r->h.raw_size) : code;
-}
-
-/* Copies a section that must come after the provenance, which is written last. */
-static int
-copy_late(struct kv_reader *r, struct kv_writer *w)
-{
-	struct walk walk = { r, 0, 0 };
-	const uint8_t *stored;
-	uint8_t bytes[KV_HEADER];
-	struct kv_entry e;
-	int code;
-
-	kv_header_put(bytes, &r->h);
-	code = kv_writer_late(w, bytes, sizeof bytes);
-	if (code == KV_OK)
-		code = kv_writer_late(w, r->table, (size_t)kv_table_size(r->h.raw_size));
-	while (code == KV_OK && walk.i < r->blocks) {
-		code = next_stored(&walk, &e, &stored);
-		if (code == KV_OK)
-			code = kv_writer_late(w, stored, e.stored);
-	}
-	return code;
-}
-
-static int
-copy_section(struct kv_reader *r, struct kv_writer *w)
-{
-	int code;
-
-	if (r->error.code != KV_OK)
-		return r->error.code;
-	if (r->state != STATE_FRESH && r->state != STATE_LOADED)
-		return kv_reader_fail(r, KV_EINVAL, "kv_copy() without a section, or again");
-	/* Content to be checked is checked before any of it is written; it is small. */
-	if (r->state == STATE_FRESH && kv_content_is_checked(r->h.kind) &&
-	    kv_payload_load(r) != KV_OK)
-		goto damaged;
-	if (scratch(r, SCRATCH_STORED) == NULL) {
-		no_memory(r);
-		goto damaged;
-	}
-	if ((r->h.kind == KV_KEYS || r->h.kind == KV_VALS) &&
-	    !kv_head_same_type(&r->head, kv_writer_head(w), r->h.kind, r->h.layer))
-		return kv_writer_refuse(w, r->h.kind, r->h.layer,
-		    "its rows have another type here");
-	if (r->h.kind == KV_POSN || kv_kind_is(r->h.kind, KV_INDEX)) {
-		code = kv_writer_content(w, &r->h, r->content);
-		if (code != KV_OK)
-			return code;
-	}
-	if (r->h.kind == KV_POSN && r->in.watch != NULL)
-		r->in.watch->rows_out += r->rows.total;
-	if (r->h.kind == KV_PROV)
-		code = kv_inherit(w, r);
-	else if (r->provenance != NULL)
-		code = copy_late(r, w);
-	else if (kv_writer_compresses(w) && has_plain_block(r))
-		code = copy_compressed(r, w);
-	else
-		code = copy_stored(r, w);
-	if (r->error.code != KV_OK)
-		goto damaged;
-	if (code != KV_OK)
-		return code;
-	if (r->state == STATE_FRESH && kv_payload_end(r) != KV_OK)
-		goto damaged;
-	r->state = STATE_PASSED;
-	return KV_OK;
-damaged:
-	kv_writer_abandon(w, r->error.code, r->error.text);
-	return r->error.code;
-}
-
-int
-kv_copy(struct kv_reader *r, struct kv_writer *w)
-{
-	int code;
-
-	kv_watch_begin(r->in.watch, KV_DOING_WRITE);
-	code = copy_section(r, w);
-	kv_watch_end(r->in.watch);
-	return code;
-}
-
-int
-kv_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed)
-{
-	int code;
-
-	if (r->error.code != KV_OK)
-		return r->error.code;
-	if (rows_changed && kv_is_critical(r->h.type))
-		return kv_reader_fail(r, KV_EINVAL, "critical, and the caller does not know it");
-	if (rows_changed && !kv_is_safe(r->h.type))
-		return 0;
-	code = kv_copy(r, w);
-	return code == KV_OK ? 1 : code;
 }

@@ -1,4 +1,4 @@
-/* reader.h - the reader: what reader.c (sections) and payload.c (their content) share
+/* reader.h - the reader: what reader.c (sections), payload.c (their content) and copy.c share
  *
  * Internal to libkvfile. */
 #ifndef KVFILE_READER_H
@@ -72,6 +72,11 @@ int kv_payload_load(struct kv_reader *r);
 
 /* Reads and checks the content, and keeps only what later checks need. */
 int kv_payload_check(struct kv_reader *r);
+
+/* *block <- block i as it is stored, the next one, checked, valid until the next one is read. In
+ * STATE_FRESH. */
+int kv_payload_stored(struct kv_reader *r, uint64_t i, const struct kv_entry *e,
+    const uint8_t **block);
 
 /* *part <- the next block, decoded, valid until the next one is read. In STATE_READING, or
  * STATE_FRESH for content without rules. */

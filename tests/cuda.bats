@@ -115,7 +115,7 @@ everything() {
 }
 
 @test "a layer that is scored while the next one runs is the one that a pipe makes, in any order of threads and blocks" {
-	for method in "snapkv window=8" "tova" "h2o reduce=max" meanmass "keydiff" "recent sink=2"; do
+	for method in "snapkv window=8" "tova" "h2o reduce=max" meanmass "keydiff" "cur" "lagkv lag=9" "recent sink=2"; do
 		in_sample 4 || continue
 		# shellcheck disable=SC2046,SC2086 # words
 		kv-score --device cuda --method ${method%% *} $(options "${method#"${method%% *}"}") "$cuda" | kv-evict --rate 0.3 --keep-queries -o pipe.kv

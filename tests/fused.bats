@@ -47,13 +47,15 @@ equal() {
 	equal gqa 700 "-w 8" "snapkv window=8" "rate=0.3 skip-layers=1"
 }
 
-@test "tova, h2o, keydiff, knorm, recent, random: the snapshot is that of a pipe" {
+@test "tova, h2o, keydiff, knorm, lagkv, cur, recent, random: the snapshot is that of a pipe" {
 	for model in demo gqa; do
 		sampled equal $model 700 "-w 1" "tova keep-last" rate=0.2
 		sampled equal $model 700 "--mass" "h2o reduce=max" "rate=0.3 recent=100"
 		sampled equal $model 700 "--mass" meanmass "rate=0.3 sink=4"
 		sampled equal $model 91 "" keydiff budget=30
 		sampled equal $model 91 "" knorm rate=0.5
+		sampled equal $model 700 "" "lagkv lag=60 cross" "rate=0.3 policy=ada"
+		sampled equal $model 700 "" cur budget=70
 		sampled equal $model 700 "" recent "budget=100 sink=2"
 		sampled equal $model 91 "" "random seed=7" "budget=9"
 	done

@@ -33,6 +33,8 @@ all_agree() {
 			agrees 1e-6 kvzip
 			agrees 1e-6 knorm
 			agrees 1e-6 keydiff
+			agrees 1e-6 lagkv lag=33
+			agrees 1e-6 cur
 			agrees 1e-9 recent
 			agrees 1e-9 random
 		done
@@ -44,7 +46,7 @@ all_agree() {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33"; do
 		for limit in "--sees 60" "--softcap 3" "--sees 100 --softcap 2"; do
 			mksnapshot $shape $limit -L 3 -N 150 -w 7 --mass --paid -o x.kv
-			for method in snapkv tova h2o meanmass kvzip knorm keydiff; do agrees 2e-6 $method; done
+			for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur; do agrees 2e-6 $method; done
 			agrees 2e-6 snapkv window=3 over-queries=max kernel=7 pool=max
 			mksnapshot $shape $limit -L 3 -N 150 -w 7 --own 4 -o x.kv
 			for method in snapkv tova lookahead; do agrees 2e-6 $method; done
@@ -55,9 +57,9 @@ all_agree() {
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass kvzip knorm keydiff recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass kvzip knorm keydiff recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -76,13 +78,59 @@ all_agree() {
 	all_agree
 }
 
+@test "lagkv and cur agree with their formulas for every option, types of rows and partitions that do not fit" {
+	local shape norms lag
+	for shape in "-H 8 -G 2 -E 32 -N 150 --ragged" "-H 6 -G 3 -E 64 -N 68 -d f16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -d bf16"; do
+		mksnapshot $shape -o x.kv
+		for lag in 1 2 5 31 32 33 74 75 1000; do
+			agrees 1e-6 lagkv lag=$lag
+			agrees 1e-6 lagkv lag=$lag sink=0
+			kv-score --method lagkv --lag $lag --cross -o cross$lag.kv x.kv
+			cp x.kv of$lag.kv
+			echo "2e-6 of$lag.kv cross$lag.kv lagkv lag=$lag cross=1" >>comparisons
+		done
+		for norms in product mean keys values; do
+			agrees 1e-6 cur norms=$norms
+			agrees 1e-6 cur norms=$norms local=0 sink=9
+			agrees 1e-6 cur norms=$norms local=7
+		done
+		all_agree
+		rm comparisons
+	done
+	# quantised rows are the numbers that they stand for, keys and values each in its type
+	mksnapshot -H 8 -G 2 -E 32 -N 150 --ragged -o full.kv
+	kv-quantize --keys q4_0-hadamard --values int8 -o x.kv full.kv
+	agrees 1e-6 lagkv lag=9
+	agrees 1e-6 cur
+	all_agree
+}
+
+@test "values that are read behind the keys leave every other section as it is, compressed or not, also in a pipe" {
+	local how
+	mksnapshot -H 8 -G 2 -E 32 -N 150 -w 5 --mass -o plain.kv
+	kv-quantize1b plain.kv | kv-index --pages | kv-index --clusters -o all.kv
+	for how in "" -z; do
+		kv-score --method knorm $how all.kv | kv-score --method cur -o a.kv
+		kv-score --method cur $how -o b.kv all.kv
+		kv-score --method cur $how <all.kv >c.kv
+		cmp b.kv c.kv
+		kv-check -q a.kv b.kv
+		assert_equal "$(logical a.kv)" "$(logical b.kv)"
+		assert_equal "$(stat -c %s a.kv | head -c 3)" "$(stat -c %s b.kv | head -c 3)"
+	done
+	head -c 40000 all.kv >cut.kv
+	run -3 --separate-stderr kv-score --method cur -o x.kv cut.kv
+	[ ! -e x.kv ]
+}
+
 @test "from --since on rows are scored as in a snapshot without the others, which get +inf" {
 	for shape in "-H 8 -G 2 -E 16 -N 150" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-H 6 -G 3 -E 24 -N 150 --ragged"; do
 		mksnapshot $shape -d bf16 -w 5 --mass --paid -o x.kv
 		for since in 1 70 146 300; do
-			for method in snapkv tova h2o meanmass kvzip knorm keydiff recent random; do
+			for method in snapkv tova h2o meanmass kvzip knorm keydiff cur recent random; do
 				agrees 2e-6 $method since=$since
 			done
+			agrees 2e-6 lagkv lag=9 since=$since
 		done
 	done
 	all_agree

@@ -55,6 +55,18 @@ same() {
 
 @test "knorm keeps the rows of KnormPress" { same KnormPress KnormPress; }
 @test "keydiff keeps the rows of KeyDiffPress" { same KeyDiffPress KeyDiffPress; }
+@test "lagkv keeps the rows of LagKVPress, also with rows of all partitions competing" {
+	same LagKVPress LagKVPress
+	edit='s/lagkv/lagkv --cross/'
+	same LagKVPress LagKVPress-cross
+}
+
+@test "cur keeps the rows of CURPress, also by mean norms over the whole text" {
+	same CURPress CURPress
+	edit='s/cur/cur --norms mean --local 0/'
+	same CURPress CURPress-kv_avg
+}
+
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
 @test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }

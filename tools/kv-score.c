@@ -29,9 +29,10 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-score",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
-	    "[--device DEVICE] [--keep-last] [--kernel K] [--order WHICH] [--over-queries HOW]\n"
-	    "[--pool HOW] [--progress WHEN] [--reduce HOW] [--report FILE] [--since POSITION]\n"
-	    "[--sink N] [--window W] [snapshot]",
+	    "[--cross] [--device DEVICE] [--keep-last] [--kernel K] [--lag N] [--local N]\n"
+	    "[--norms WHICH] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
+	    "[--progress WHEN] [--reduce HOW] [--report FILE] [--since POSITION] [--sink N]\n"
+	    "[--window W] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,
@@ -66,9 +67,40 @@ take_mass(struct kv_reader *r)
 	return mass;
 }
 
+/* ---- sections that wait for the values of their layer, KEYS first ---- */
+
+static struct kv_held **held;
+static size_t n_held;
+
+static void
+hold(struct kv_reader *r)
+{
+	struct kv_held **more = must_alloc(n_held + 1, sizeof *more);
+
+	if (n_held > 0)
+		memcpy(more, held, n_held * sizeof *more);
+	free(held);
+	held = more;
+	input_check(r, kv_hold(r, &held[n_held]));
+	n_held++;
+}
+
+static void
+write_held(struct kv_writer *w)
+{
+	size_t i;
+
+	for (i = 0; i < n_held; i++) {
+		output_check(w, kv_write_held(w, held[i]));
+		kv_held_free(held[i]);
+	}
+	n_held = 0;
+}
+
 /* ---- a layer ---- */
 
-/* At KEYS: scores the layer's rows and writes the scores. */
+/* At KEYS, or, for a method that reads values, at VALS: scores the layer's rows and writes the
+ * scores. */
 static void
 write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const struct queries *q)
 {
@@ -77,6 +109,7 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	struct score_job l = { .in = { .layer = layer, .query_heads = head->model.query_heads,
 	    .width = head->model.head_width, .rows = kv_current_rows(r),
 	    .key_type = kv_head_row_type(head, KV_KEYS, layer),
+	    .value_type = kv_head_row_type(head, KV_VALS, layer),
 	    .window = q->n, .window_pos = q->pos, .next_position = head->next_position,
 	    .sees = kv_layer_window(&head->model, layer) },
 	    .dtype = head->dtype, .softcap = (float)head->model.attention_softcap,
@@ -103,7 +136,10 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 		die(EXIT_RUN, "%s: layer %u has no probe mass, which method %s needs: add it with "
 		    "kv-observe --repeat-context or --accumulate", kv_reader_name(r), layer,
 		    method->name);
-	if (method->needs & (NEED_KEYS | NEED_WINDOW))
+	if (method->needs & NEED_VALUES) {
+		l.in.keys = kv_held_content(held[0]);
+		l.in.values = input_load(r);
+	} else if (method->needs & (NEED_KEYS | NEED_WINDOW))
 		l.in.keys = input_load(r);
 	must(score_layer(&scorer, &l, score, &e), &e);
 	score_label(label, sizeof label, method, &scorer.options, scorer.since, q->n);
@@ -156,6 +192,7 @@ static void
 score_snapshot(struct kv_reader *r, struct kv_writer *w)
 {
 	const unsigned needs = from_path != NULL ? 0 : scorer.method->needs;
+	const enum kv_kind at = needs & NEED_VALUES ? KV_VALS : KV_KEYS;
 	struct queries q = { 0 };
 	struct kv_section sec;
 	uint32_t used = 0;
@@ -173,11 +210,16 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 			text_mass = take_mass(r);
 		else if (sec.kind == KV_PAID && (needs & NEED_PROBE_MASS))
 			probe_mass = take_mass(r);
-		else if (sec.kind == KV_KEYS) {
+		else if (sec.kind != at && (sec.kind == KV_KEYS || n_held > 0) &&
+		    needs & NEED_VALUES) {
+			hold(r);
+			continue;
+		} else if (sec.kind == at) {
 			if (from_path != NULL)
 				write_given_scores(r, w, sec.layer);
 			else
 				write_scores(r, w, sec.layer, &q);
+			write_held(w);
 			used = q.n;
 			progress(sec.layer + 1);
 		} else if (sec.kind == KV_EVNT && (needs & NEED_EVERY_QUERY))
@@ -236,6 +278,7 @@ main(int argc, char **argv)
 	output_commit(w, r);
 	kv_close(r);
 	scorer_free(&scorer);
+	free(held);
 	if (scorer.device.ops != NULL)
 		device_close(&scorer.device);
 	return finish();

@@ -100,10 +100,10 @@ newline='
 # kind_of NAME: sets $kind to the kind of a setting's values; fails where there is no such setting
 kind_of() {
 	case $1 in
-	answer | keep | layer | outliers | recent | residual | sink)
+	answer | keep | layer | local | outliers | recent | residual | sink)
 		kind='a whole number'
 		;;
-	chunk | chunks | cluster | draft | group | kernel | page | patch | rank | window)
+	chunk | chunks | cluster | draft | group | kernel | lag | page | patch | rank | window)
 		kind='a whole number above 0'
 		;;
 	tsp_rate) kind='a share above 0, up to 1' ;;

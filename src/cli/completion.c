@@ -19,7 +19,8 @@ static const char method_names[] =
 /* words that may follow a method in kv-prefill --score */
 static const char score_words[] =
 #include "methods/list.h"
-    "lookahead= kernel= pool= reduce= order= over-queries= sink= seed= keep-last window= since=";
+    "lookahead= kernel= pool= reduce= order= over-queries= sink= seed= keep-last lag= "
+    "cross local= norms= window= since=";
 #undef METHOD
 #define POLICY(name, ...) name " "
 static const char policy_names[] =
@@ -56,6 +57,7 @@ static const struct {
 	    "sink= recent= small= since= skip-layers=", NULL },
 	{ "keys", row_types, NULL },
 	{ "method", method_names, NULL },
+	{ "norms", "product mean keys values", NULL },
 	{ "of", "rows tokens", NULL },
 	{ "offload", "memory= weights= head-weights= budget= batch=", NULL },
 	{ "order", "pool-first reduce-first", NULL },

@@ -10,10 +10,11 @@
 
 #define NO_SEED UINT64_MAX
 
-static const char *over_name, *pool_name, *reduce_name, *order_name;
+static const char *over_name, *pool_name, *reduce_name, *order_name, *norms_name;
 static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
+static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
-static int keep_last;
+static int keep_last, cross;
 
 const struct opt score_opts[] = {
 	{ 0, "kernel", OPT_COUNT, &kernel, 0, "K",
@@ -25,9 +26,16 @@ const struct opt score_opts[] = {
 	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first", OPT_HOW },
 	{ 0, "over-queries", OPT_STRING, &over_name, 0, "HOW",
 	    "over the observation queries: sum or max", OPT_HOW },
-	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "always keep the first N positions", OPT_HOW },
+	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions come first", OPT_HOW },
 	{ 's', "seed", OPT_SEED, &seed, 0, "N", "random seed (0)", OPT_HOW },
 	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "always keep the last token", OPT_HOW },
+	{ 0, "lag", OPT_COUNT, &lag, 0, "N", "rows of a partition of lagkv (128)", OPT_HOW },
+	{ 0, "cross", OPT_FLAG, &cross, 1, NULL,
+	    "rows of all partitions of lagkv compete: no ranks", OPT_HOW },
+	{ 0, "local", OPT_COUNT, &local, 0, "N",
+	    "rows that cur compares, 0 = all (16)", OPT_HOW },
+	{ 0, "norms", OPT_STRING, &norms_name, 0, "WHICH",
+	    "norms that cur takes: product, mean, keys or values", OPT_HOW },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
 	    "use only the last W of the stored observation queries", OPT_HOW },
 	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
@@ -64,6 +72,10 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "seed", seed != NO_SEED);
 	refuse_unused(method, "window", window != NOT_GIVEN);
 	refuse_unused(method, "keep-last", keep_last);
+	refuse_unused(method, "lag", lag != NOT_GIVEN);
+	refuse_unused(method, "cross", cross);
+	refuse_unused(method, "local", local != NOT_GIVEN);
+	refuse_unused(method, "norms", norms_name != NULL);
 }
 
 static unsigned
@@ -97,6 +109,8 @@ opt_score(struct scorer *s, const char *name)
 		o.kernel = kernel;
 	if (o.kernel % 2 == 0)
 		die(EXIT_USAGE, "--kernel: %u is not odd", o.kernel);
+	if (lag == 0)
+		die(EXIT_USAGE, "--lag: a partition has at least 1 row");
 	if (window == 0)
 		die(EXIT_USAGE, "--window: a window without queries sees nothing");
 	o.pool = one_of("pool", pool_name, pool_names, o.pool);
@@ -109,7 +123,13 @@ opt_score(struct scorer *s, const char *name)
 		o.seed = seed;
 	if (window != NOT_GIVEN)
 		o.window = window;
+	if (lag != NOT_GIVEN)
+		o.lag = lag;
+	if (local != NOT_GIVEN)
+		o.local = local;
+	o.norms = one_of("norms", norms_name, norms_names, o.norms);
 	o.keep_last = keep_last;
+	o.cross = cross;
 	scorer_init(s, method, &o, processors());
 	s->since = since;
 }

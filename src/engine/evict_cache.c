@@ -131,6 +131,7 @@ evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	*rows = cache_rows(c, l);
 	*job = (struct score_job){ .in = { .layer = l, .query_heads = m->id.query_heads,
 	    .width = m->id.head_width, .rows = rows, .key_type = rows_k_type(&c->layer[l]),
+	    .value_type = rows_v_type(&c->layer[l]),
 	    .next_position = c->next_position, .sees = m->layer[l].window },
 	    .dtype = c->dtype, .softcap = (float)m->id.attention_softcap,
 	    .device_rows = &c->layer[l] };

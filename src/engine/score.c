@@ -77,7 +77,7 @@ struct later {
 	struct kv_rows rows;
 	uint32_t *count;        /* [G] */
 	const uint32_t **pos;   /* [G] */
-	uint64_t *key_start;    /* [G]; the keys stay where they are */
+	uint64_t *first_row;    /* [G]; keys and values stay where they are */
 	float *mass, *probe_mass, *score;
 };
 
@@ -112,13 +112,13 @@ later_init(struct later *later, struct score_input *in, const uint32_t *first,
 	*later = (struct later){ .count = NULL };
 	if ((later->count = engine_alloc(rows->heads, sizeof *later->count, e)) == NULL ||
 	    (later->pos = engine_alloc(rows->heads, sizeof *later->pos, e)) == NULL ||
-	    (later->key_start = engine_alloc(rows->heads, sizeof *in->key_start, e)) == NULL)
+	    (later->first_row = engine_alloc(rows->heads, sizeof *in->first_row, e)) == NULL)
 		return e->code;
 	for (g = 0; g < rows->heads; packed += rows->count[g++]) {
 		later->count[g] = rows->count[g] - first[g];
 		later->pos[g] = rows->pos[g] + first[g];
-		later->key_start[g] = first[g] +
-		    (in->key_start != NULL ? in->key_start[g] : packed);
+		later->first_row[g] = first[g] +
+		    (in->first_row != NULL ? in->first_row[g] : packed);
 	}
 	later->rows = (struct kv_rows){ rows->heads, later->count, later->pos };
 	later->score = engine_alloc(kv_rows_total(&later->rows), sizeof *later->score, e);
@@ -130,7 +130,7 @@ later_init(struct later *later, struct score_input *in, const uint32_t *first,
 	if (in->probe_mass != NULL && (in->probe_mass = later->probe_mass =
 	    take_later(in->probe_mass, R, rows, first, e)) == NULL)
 		return e->code;
-	in->key_start = later->key_start;
+	in->first_row = later->first_row;
 	in->rows = &later->rows;
 	return ENGINE_OK;
 }
@@ -140,7 +140,7 @@ later_free(struct later *later)
 {
 	free(later->count);
 	free(later->pos);
-	free(later->key_start);
+	free(later->first_row);
 	free(later->mass);
 	free(later->probe_mass);
 	free(later->score);
@@ -180,49 +180,61 @@ pack_mass(const struct score_input *in, const float *mass, size_t stride, struct
 	return packed;
 }
 
-/* Returns the keys on the device, packed; to be freed. */
+/* Returns keys or values on the device, rows of `row` bytes, packed; to be freed. */
 static char *
-read_keys(const struct device *d, const struct layer_rows *rows, struct engine_error *e)
+read_rows(const struct device *d, const struct layer_rows *rows, const char *from, size_t row,
+    struct engine_error *e)
 {
-	const size_t row = rows_k_bytes(rows);
 	uint64_t total = 0;
-	char *keys, *at;
+	char *packed, *at;
 	uint32_t g;
 
 	for (g = 0; g < rows->heads; g++)
 		total += rows->len[g];
-	if ((at = keys = engine_alloc(total, row, e)) == NULL)
+	if ((at = packed = engine_alloc(total, row, e)) == NULL)
 		return NULL;
 	for (g = 0; g < rows->heads; at += rows->len[g++] * row)
-		d->ops->get(d->dev, at, (const char *)rows->k + rows->start[g] * row,
-		    rows->len[g] * row);
+		d->ops->get(d->dev, at, from + rows->start[g] * row, rows->len[g] * row);
 	if (device_synced(d, e) != ENGINE_OK) {
-		free(keys);
+		free(packed);
 		return NULL;
 	}
-	return keys;
+	return packed;
 }
 
 /* The inputs of a job that are copied from the device for the host's method; to be freed */
 struct host_input {
 	float *mass;
-	char *keys;
+	char *keys, *values;
 };
 
-/* Sets the keys of the job: in place if the device shares memory with the host, else copies. */
+/* Sets keys and values of the job: in place if the device shares memory with the host, else
+ * copies. */
 static int
-keys_of_device(struct scorer *s, struct score_job *job, struct host_input *host,
+rows_of_device(struct scorer *s, struct score_job *job, struct host_input *host,
     struct engine_error *e)
 {
+	const struct layer_rows *rows = job->device_rows;
 	struct score_input *in = &job->in;
 
 	if (device_shares_memory(&s->device)) {
-		in->keys = job->device_rows->k;
-		in->key_start = job->device_rows->start;
+		in->keys = s->method->needs & NEED_KEYS ? rows->k : NULL;
+		in->values = s->method->needs & NEED_VALUES ? rows->v : NULL;
+		in->first_row = rows->start;
 		return device_synced(&s->device, e);
 	}
-	in->keys = host->keys = read_keys(&s->device, job->device_rows, e);
-	return in->keys != NULL ? ENGINE_OK : e->code;
+	if (s->method->needs & NEED_KEYS) {
+		in->keys = host->keys = read_rows(&s->device, rows, rows->k, rows_k_bytes(rows), e);
+		if (in->keys == NULL)
+			return e->code;
+	}
+	if (s->method->needs & NEED_VALUES) {
+		in->values = host->values = read_rows(&s->device, rows, rows->v,
+		    rows_v_bytes(rows), e);
+		if (in->values == NULL)
+			return e->code;
+	}
+	return ENGINE_OK;
 }
 
 static int
@@ -245,8 +257,8 @@ read_input(struct scorer *s, struct score_job *job, struct host_input *host, str
 	}
 	if (!(s->method->needs & NEED_KEYS))
 		in->keys = NULL;                /* only the window needed them */
-	else if (job->device_rows != NULL)
-		return keys_of_device(s, job, host, e);
+	if (job->device_rows != NULL && (s->method->needs & (NEED_KEYS | NEED_VALUES)))
+		return rows_of_device(s, job, host, e);
 	return ENGINE_OK;
 }
 
@@ -315,6 +327,7 @@ score_finish(struct scorer *s, struct score_job *job, float *score, struct engin
 			rc = score_on_host(s, &asked.in, first, score, e);
 		free(host.mass);
 		free(host.keys);
+		free(host.values);
 	}
 	return rc == ENGINE_OK ? refuse_nan(score, rows, job->in.layer, e) : rc;
 }

@@ -50,7 +50,7 @@ int scorer_check_log(const struct scorer *, const struct kv_log_content *, const
 
 /* The inputs of the scores of one layer */
 struct score_job {
-	/* rows, and what the method needs of keys, mass, probe_mass, window positions;
+	/* rows, and what the method needs of keys, values, mass, probe_mass, window positions;
 	 * score_begin() and score_finish() make window_mass. NEED_WINDOW needs keys, too, for rows
 	 * on the host */
 	struct score_input in;
@@ -64,8 +64,8 @@ struct score_job {
 	const void *own_keys;
 	const uint32_t *own_pos;                /* host [n_own] */
 	uint32_t n_own;                         /* 0 = none */
-	/* in.rows on the device; NULL: they are on the host. If set, keys that the host needs are
-	 * copied from the device */
+	/* in.rows on the device; NULL: they are on the host. If set, keys and values that the host
+	 * needs are copied from the device */
 	const struct layer_rows *device_rows;
 	/* the attention mass in place of in.mass, with device_rows: device [H][mass_stride] */
 	const float *device_mass;

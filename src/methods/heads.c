@@ -33,16 +33,18 @@ one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_
 {
 	const uint32_t R = in->query_heads / in->rows->heads;
 	struct score_input one = *in;
-	uint64_t first_key = in->key_start != NULL ? in->key_start[g] : first;
+	const uint64_t row = in->first_row != NULL ? in->first_row[g] : first;
 
 	*rows = (struct kv_rows){ 1, &in->rows->count[g], &in->rows->pos[g] };
 	one.head = in->head + g;
 	one.query_heads = R;
 	one.rows = rows;
 	if (in->keys != NULL)
-		one.keys = (const char *)in->keys +
-		    first_key * kv_row_bytes(in->key_type, in->width);
-	one.key_start = NULL;
+		one.keys = (const char *)in->keys + row * kv_row_bytes(in->key_type, in->width);
+	if (in->values != NULL)
+		one.values = (const char *)in->values +
+		    row * kv_row_bytes(in->value_type, in->width);
+	one.first_row = NULL;
 	if (in->window_mass != NULL)
 		one.window_mass = in->window_mass + (size_t)g * R * in->stride;
 	if (in->mass != NULL)
@@ -71,7 +73,7 @@ take_heads(void *arg)
 static unsigned
 threads_for(const struct score_input *in, uint64_t rows, unsigned threads)
 {
-	const int much = in->keys != NULL || in->window_mass != NULL;
+	const int much = in->keys != NULL || in->values != NULL || in->window_mass != NULL;
 	const uint64_t worth = rows / (much ? WORTH_A_THREAD : WORTH_OF_LITTLE) + 1;
 	const uint32_t heads = in->rows->heads;
 

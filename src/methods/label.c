@@ -21,9 +21,14 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return order_names[opt->order];
 	if (strcmp(name, "over-queries") == 0)
 		return over_names[opt->over_queries];
+	if (strcmp(name, "norms") == 0)
+		return norms_names[opt->norms];
 	*number = strcmp(name, "kernel") == 0 ? opt->kernel :
 	    strcmp(name, "sink") == 0 ? opt->sink :
 	    strcmp(name, "keep-last") == 0 ? (uint64_t)opt->keep_last :
+	    strcmp(name, "lag") == 0 ? opt->lag :
+	    strcmp(name, "cross") == 0 ? (uint64_t)opt->cross :
+	    strcmp(name, "local") == 0 ? opt->local :
 	    strcmp(name, "window") == 0 ? queries : opt->seed;
 	return NULL;
 }

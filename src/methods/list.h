@@ -35,6 +35,12 @@ METHOD(knorm, NEED_KEYS, "", OP(knorm), "l2norm l2-norm l2compress",
 METHOD(keydiff, NEED_KEYS, "", OP(keydiff), "",
     "dissimilarity of the key to the mean direction of keys",
     .kernel = 1)
+METHOD(lagkv, NEED_KEYS | NEED_VALUES, "sink lag cross", NO_OP, "",
+    "difference of keys and values to the rows behind them, ranked by partitions",
+    .kernel = 1, .sink = 4, .lag = 128)
+METHOD(cur, NEED_KEYS | NEED_VALUES, "sink local norms", NO_OP, "curdkv",
+    "squared norms of key and value, each over those of its neighbours (CurDKV)",
+    .kernel = 1, .sink = 4, .local = 16)
 METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)

@@ -25,8 +25,12 @@ enum {
 	 * queries could see the row at position p */
 	NEED_EVERY_QUERY = 32,
 	/* some observation queries are of tokens that are not stored: learned tokens, a draft */
-	NEED_UNSTORED = 64
+	NEED_UNSTORED = 64,
+	NEED_VALUES = 128       /* in.values */
 };
+
+/* How cur makes one number of the norms of key and value */
+enum norms { NORMS_PRODUCT, NORMS_MEAN, NORMS_KEYS, NORMS_VALUES };
 
 struct score_options {
 	uint32_t kernel;        /* pooling width, odd; 1 = none */
@@ -34,11 +38,15 @@ struct score_options {
 	enum reduce reduce;
 	enum order order;
 	enum over_queries over_queries; /* how window_mass is reduced over the queries */
-	uint32_t sink;          /* recent: positions below it are always kept */
+	uint32_t sink;          /* recent, lagkv, cur: positions below it come first */
 	uint64_t seed;          /* random */
 	/* number of observation queries to use, the last ones; 0 = all */
 	uint32_t window;
 	int keep_last;          /* tova: always keep the token of the query */
+	uint32_t lag;           /* lagkv: rows of a partition, at least 1 */
+	int cross;              /* lagkv: rows of all partitions compete, without ranks */
+	uint32_t local;         /* cur: rows of a window, 0 = all */
+	enum norms norms;       /* cur */
 };
 
 struct score_input {
@@ -49,11 +57,12 @@ struct score_input {
 	uint32_t query_heads;                   /* H; of the KV heads in rows */
 	uint32_t width;                         /* E */
 	const struct kv_rows *rows;             /* G = rows->heads */
-	const void *keys;                       /* [sum S] rows of key_type, or NULL */
-	/* [G] first row of each KV head in keys; NULL: packed. Always NULL for a method that is
-	 * called one head at a time */
-	const uint64_t *key_start;
-	enum kv_row_type key_type;              /* never 0; rowtype.h */
+	/* [sum S] rows of key_type, and of value_type, or NULL */
+	const void *keys, *values;
+	/* [G] first row of each KV head in keys and in values; NULL: packed. Always NULL for a
+	 * method that is called one head at a time */
+	const uint64_t *first_row;
+	enum kv_row_type key_type, value_type;  /* never 0; rowtype.h */
 	/* [H][stride] attention mass from the window to the S[h/R] rows of each query head, the
 	 * sum over the queries or the maximum; or NULL */
 	const float *window_mass;
@@ -101,7 +110,7 @@ int names_word(const char *words, const char *word);
 
 /* The names of the values of enum pool and so on, in their order; ends with NULL. */
 extern const char *const pool_names[], *const reduce_names[], *const over_names[],
-    *const order_names[];
+    *const order_names[], *const norms_names[];
 
 /* Returns the value of the option with this name: a text, or NULL and *number. queries: number
  * of observation queries, for "window". */

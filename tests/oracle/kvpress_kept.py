@@ -39,10 +39,11 @@ import numpy
 import torch
 import transformers
 from kvpress import (AdaKVPress, BlockPress, ChunkPress, ComposedPress,
-                     CompressionRatioDecodingPress, DecodingPress, DuoAttentionPress, FinchPress,
-                     KeyDiffPress, KeyRerotationPress, KnormPress, KVzipPress,
-                     ObservedAttentionPress, PerLayerCompressionPress, PrefillDecodingPress,
-                     PyramidKVPress, SnapKVPress, StreamingLLMPress, TOVAPress)
+                     CompressionRatioDecodingPress, CURPress, DecodingPress, DuoAttentionPress,
+                     FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress, KVzipPress,
+                     LagKVPress, ObservedAttentionPress, PerLayerCompressionPress,
+                     PrefillDecodingPress, PyramidKVPress, SnapKVPress, StreamingLLMPress,
+                     TOVAPress)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RATIOS = (0.5, 0.75, 0.9)
@@ -89,6 +90,13 @@ def finch(ratio, tokens):
 PRESSES = {
     "KnormPress": ("KnormPress(r)", lambda r, T: KnormPress(r)),
     "KeyDiffPress": ("KeyDiffPress(r)", lambda r, T: KeyDiffPress(r)),
+    "LagKVPress": ("LagKVPress(r)", lambda r, T: LagKVPress(r)),
+    "LagKVPress-cross": (
+        "LagKVPress(r, cross_scoring=True)", lambda r, T: LagKVPress(r, cross_scoring=True)),
+    "CURPress": ("CURPress(r)", lambda r, T: CURPress(r)),
+    "CURPress-kv_avg": (
+        "CURPress(r, leverage_type='kv_avg', use_local_approximation=False)",
+        lambda r, T: CURPress(r, leverage_type="kv_avg", use_local_approximation=False)),
     "StreamingLLMPress": ("StreamingLLMPress(r)", lambda r, T: StreamingLLMPress(r)),
     "SnapKVPress": ("SnapKVPress(r)", lambda r, T: SnapKVPress(r)),
     "TOVAPress": ("TOVAPress(r)", lambda r, T: TOVAPress(r)),

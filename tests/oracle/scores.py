@@ -167,6 +167,55 @@ def keydiff(snapshot, l, g, o):
     return -directions @ (anchor / (np.linalg.norm(anchor) or 1))
 
 
+def lagkv(snapshot, l, g, o):
+    """Partitions behind the sinks, each on the scale of the next one; of equals the lower row has
+    the higher rank."""
+    keys, values = (snapshot.array(l, name, g).astype(np.float64) for name in ('keys', 'values'))
+    positions, lag = np.array(snapshot.layers[l].positions[g]), int(o.get('lag', 128))
+    sinks = int((positions < int(o.get('sink', 4))).sum())
+    judged = len(positions) - sinks
+    if judged < 2 * lag:
+        return np.concatenate([np.ones(sinks), np.arange(judged) / max(judged, 1)])
+    parts = judged // lag
+    weights = []
+    for x in (keys, values):
+        x = x[sinks:sinks + parts * lag].reshape(parts, lag, -1)
+        least, most = x[1:].min(axis=1, keepdims=True), x[1:].max(axis=1, keepdims=True)
+        flat = (most == least).repeat(lag, axis=1)
+        with np.errstate(invalid='ignore', divide='ignore'):
+            scaled = np.ma.masked_array((x[:-1] - least) / (most - least), flat)
+        few = scaled.count(axis=-1) < 2
+        sigma = np.where(few, 0, scaled.std(axis=-1, ddof=1).filled(0))
+        weight = np.exp(sigma - sigma.max(axis=1, keepdims=True))
+        weights.append(weight / weight.sum(axis=1, keepdims=True))
+    score = sum(weights) / 2
+    if not int(o.get('cross', 0)):
+        order = np.lexsort((-np.arange(lag)[None, :].repeat(parts - 1, 0), score), axis=-1)
+        rank = np.empty_like(score)
+        np.put_along_axis(rank, order, np.arange(lag)[None, :] / lag, axis=-1)
+        score = rank
+    out = np.ones(len(positions))
+    out[sinks:sinks + (parts - 1) * lag] = score.ravel()
+    return out
+
+
+def cur(snapshot, l, g, o):
+    local = int(o.get('local', 16))
+    norms = []
+    for name in ('keys', 'values'):
+        norm = (snapshot.array(l, name, g).astype(np.float64) ** 2).sum(axis=1)
+        for first in range(0, len(norm), local or len(norm) + 1) if local else ():
+            window = norm[first:first + local]
+            norm[first:first + local] = window / (window.sum() or 1)
+        norms.append(norm)
+    k, v = norms
+    of_both = {'product': k * v, 'mean': (k + v) / 2, 'keys': k, 'values': v}
+    score = of_both[o.get('norms', 'product')]
+    score = score / (score.sum() or 1)
+    score[np.array(snapshot.layers[l].positions[g]) < int(o.get('sink', 4))] = 1
+    return score
+
+
 def recent(snapshot, l, g, o):
     sink = int(o.get('sink', 4))
     return np.array([np.inf if p < sink else float(p) for p in snapshot.layers[l].positions[g]])
@@ -188,7 +237,7 @@ def random(snapshot, l, g, o):
 
 
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, knorm,
-                                     keydiff, recent, random)}
+                                     keydiff, lagkv, cur, recent, random)}
 
 
 def drop_before(snapshot, position):
@@ -196,10 +245,11 @@ def drop_before(snapshot, position):
     gone = []
     for l, layer in enumerate(snapshot.layers):
         first = [sum(p < position for p in held) for held in layer.positions]
-        size = len(layer.keys) // max(sum(layer.rows), 1)
-        layer.heads['keys'] = [snapshot.head_rows(l, 'keys', g)[n * size:]
-                               for g, n in enumerate(first)]
-        layer.keys = b''.join(layer.heads['keys'])
+        for name in ('keys', 'values'):
+            size = len(getattr(layer, name)) // max(sum(layer.rows), 1)
+            layer.heads[name] = [snapshot.head_rows(l, name, g)[n * size:]
+                                 for g, n in enumerate(first)]
+            setattr(layer, name, b''.join(layer.heads[name]))
         layer.positions = [held[n:] for n, held in zip(first, layer.positions)]
         layer.rows = [len(held) for held in layer.positions]
         if layer.mass:
