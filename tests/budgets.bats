@@ -264,6 +264,73 @@ policy() {
 	assert_regex "$stderr" "nowhere.tsv"
 }
 
+@test "--budgets: each KV head of each layer has its own, in rows or as a share of its rows" {
+	printf '%s\n' '# made up' '12 25% 0.5 97' '40,9,0.3,1000' '' '0.1 20 1e-1 100%' '30 31 32 33 # rows' '0.25 0.5 0.75 1.' >budgets.tsv
+	grep -v '^#' budgets.tsv | sed 's/#.*//; s/,/ /g; /^$/d; s/1e-1/0.1/; s/1\.$/1.0/' >plain.tsv
+	for name in even ties window; do
+		for options in "" "--sink 3 --recent 5" "--since 40 --recent 4" "--skip-layers 0,2" "--of tokens"; do
+			kv-evict -q --budgets budgets.tsv $options $name.kv -o "$BATS_TEST_TMPDIR/$((++number)).kv"
+			echo "$name.kv $BATS_TEST_TMPDIR/$number.kv --budgets plain.tsv $options" >>"$BATS_TEST_TMPDIR/runs"
+		done
+	done
+	judge 300
+	for ((l = 0; l < 5; l++)); do echo 20 20 20 20; done >same.tsv
+	kv-evict --budgets same.tsv even.kv -o a.kv
+	kv-evict --budget 20 even.kv -o b.kv
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+	# a budget of nothing leaves a row, as a rate of few rows does
+	for ((l = 0; l < 5; l++)); do echo 0 0.0 0% 0.001; done >none.tsv
+	kv-evict -q --budgets none.tsv even.kv -o out.kv
+	assert_equal "$(see out.kv '[l.rows for l in s.layers][0]')" "1 1 1 1"
+	assert_regex "$(see a.kv 's.provenance[-1]["options"]["budgets"]')" '^[0-9a-f]{32}$'
+}
+
+@test "a table of budgets that is none, or of another model, and what does not go with it, is refused" {
+	local word
+	for word in 1.5 101% -3 +3 -0.1 x 3x nan inf 0x10 4294967295 1e400 % .; do
+		printf '1 2 3 4\n1 2 %s 4\n' "$word" >bad.tsv
+		run -3 --separate-stderr kv-evict --budgets bad.tsv even.kv
+		assert_equal "$stderr" "kv-evict: bad.tsv: line 2 column 3: '$word' is neither a number of rows nor a share such as 0.25 or 25%"
+	done
+	printf '1 %0100d\n' 7 >bad.tsv
+	run -3 --separate-stderr kv-evict --budgets bad.tsv even.kv
+	assert_regex "$stderr" "^kv-evict: bad.tsv: line 1 column 2: '0+' is neither"
+	printf '1 2 3\n' >bad.tsv
+	run -3 --separate-stderr kv-evict --budgets bad.tsv even.kv -o refused.kv
+	assert_equal "$stderr" "kv-evict: bad.tsv: 1 lines of 3 numbers, but the model has 5 layers of 4 KV heads"
+	for ((l = 0; l < 5; l++)); do echo 20 20 20 20; done >same.tsv
+	for word in "--budget 3" "--rate 0.5" "--policy ada" "--policy pyramid" "--policy global" "--select layer" "--select chunk=5" "--head-mask mask.tsv"; do
+		run -2 --separate-stderr kv-evict --budgets same.tsv $word even.kv -o refused.kv
+		assert_regex "$stderr" '^kv-evict: --budgets: not with '
+	done
+	refute [ -e refused.kv ]
+}
+
+@test "--select chunk: chunks of rows stay or go as a whole, the same in all KV heads, by the mean of their scores" {
+	local name options chunk
+	for name in even ties window; do
+		for chunk in 1 5 7 20 32 97 98; do
+			for options in "--budget 40" "--rate 0.4" "--rate 0.3 --sink 2 --recent 3" "--rate 0.3 --since 40 --recent 4" "--rate 0.2 --of tokens" "--rate 0.4 --skip-layers 1"; do
+				try $name --select chunk=$chunk $options
+			done
+		done
+	done
+	run "$PYTHON" "$ORACLE/budgets.py" <"$BATS_TEST_TMPDIR/runs"
+	assert_output "2520 heads"
+	kv-evict --select layer --rate 0.4 even.kv -o a.kv
+	kv-evict --select chunk=1 --rate 0.4 even.kv -o b.kv
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+	# fewer rows than a chunk: one by one
+	kv-evict --select chunk=98 --rate 0.4 even.kv -o b.kv
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+	for options in chunk=0 chunk= chunk=x chunk=-3 chunk=5x chunk=4294967295 chunk; do
+		run -2 --separate-stderr kv-evict --rate 0.5 --select $options even.kv
+		assert_regex "$stderr" '^kv-evict: --select'
+	done
+	run -2 --separate-stderr kv-evict --rate 0.5 --select chunk=5 ragged.kv
+	assert_equal "$stderr" "kv-evict: layer 0 KV heads 0 and 1 have different rows: they cannot keep the same ones"
+}
+
 @test "rows before --since all stay, and count nowhere" {
 	kv-evict --budget 5 --since 90 even.kv -o out.kv
 	assert_equal "$(see out.kv '[l.rows for l in s.layers]')" \

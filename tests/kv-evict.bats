@@ -153,6 +153,9 @@ for what in ("keys", "values"):
 	small
 	run -0 --separate-stderr kv-evict -v --budget 3 x.kv -o y.kv
 	assert_equal "$stderr" "kv-evict: 12 of 26 rows kept, 384 of 832 bytes of keys and values"
+	# as they are stored
+	kv-quantize --keys int8 x.kv | kv-evict -v --budget 3 -o y.kv 2>said
+	grep -x 'kv-evict: 12 of 26 rows kept, 288 of 624 bytes of keys and values' said
 }
 
 @test "unknown sections that do not depend on the rows are carried, the others dropped and named" {

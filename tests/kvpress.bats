@@ -67,6 +67,34 @@ same() {
 	same CURPress CURPress-kv_avg
 }
 
+@test "--select chunk keeps the rows of ChunkKVPress, without a window and with one" {
+	same 'ChunkKVPress(KeyDiffPress)' ChunkKVPress
+	edit='s/keydiff/snapkv/; s/chunk=20/chunk=14/'
+	same 'ChunkKVPress(KeyDiffPress)' ChunkKVPress-SnapKVPress
+}
+
+# lukv_budgets RATIO: the budgets that a curve gives, as the page says
+lukv_budgets() {
+	"$PYTHON" -c '
+import math, sys
+ratio, tokens = float(sys.argv[1]), int(sys.argv[2])
+for l in range(4):
+    want = [(1 - ratio * (0.5 + 37 * (2 * l + g) % 100 / 200)) * tokens for g in range(2)]
+    rows = [math.floor(w) for w in want]
+    for g in sorted(range(2), key=lambda g: rows[g] - want[g])[:round(sum(want)) - sum(rows)]:
+        rows[g] += 1
+    print(*rows)' "$1" "$tokens" >budgets.tsv
+}
+
+@test "a budget of its own for each KV head keeps the rows of LUKVPress" {
+	local ratio
+	for ratio in $ratios; do
+		ratios=$ratio
+		lukv_budgets $ratio
+		same 'LUKVPress(KeyDiffPress)' LUKVPress
+	done
+}
+
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
 @test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }

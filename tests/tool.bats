@@ -83,7 +83,8 @@ told() {
 	    kv-score --method FastKV
 	told "--method: there is no 'observed' in kv-score --list: \
 did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttention)?" kv-score --method observed
-	told "--method: there is no 'headkv' in kv-score --list: it is not there" kv-score --method headkv
+	told "--method: there is no 'think' in kv-score --list: it is not there" kv-score --method think
+	told "--policy: there is no 'headkv' in kv-evict --list: its budgets of KV heads are a file: kv-evict --budgets FILE" kv-evict --policy headkv --rate 0.5
 	told "--method: there is no 'keydif' in kv-score --list: did you mean keydiff?" kv-decode -m x --score keydif --evict budget=3 x
 	told "--policy: there is no 'pyrmid' in kv-evict --list: did you mean pyramid?" kv-evict --budget 3 --policy pyrmid
 	told "--policy: there is no 'H2O' in kv-evict --list: it is a method: kv-score --method h2o" kv-evict --budget 3 --policy H2O

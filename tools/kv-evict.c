@@ -32,11 +32,12 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-evict",
-	.synopsis = "--budget N | --rate R | --head-mask FILE | --rows FILE | --list [-qvz]\n"
-	    "[-o FILE] [--alpha A] [--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
-	    "[--positions WHICH] [--progress WHEN] [--recent N] [--report FILE] [--select BY]\n"
-	    "[--since POSITION]\n"
-	    "[--sink N] [--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
+	.synopsis = "--budget N | --rate R | --budgets FILE | --head-mask FILE | --rows FILE | "
+	    "--list\n"
+	    "[-qvz] [-o FILE] [--alpha A] [--keep-queries] [--normalize] [--of WHAT]\n"
+	    "[--policy NAME] [--positions WHICH] [--progress WHEN] [--recent N] [--report FILE]\n"
+	    "[--select BY] [--since POSITION] [--sink N] [--skip-layers LIST] [--small WHAT]\n"
+	    "[--sparsity S] [snapshot]",
 	.example = "kv-evict --rate 0.1 -o small.kv scored.kv",
 	.opts = opts,
 	.more = evict_opts,
@@ -94,9 +95,8 @@ check_options(const char *path)
 }
 
 static void
-report(const struct kv_head *head)
+report(void)
 {
-	const uint64_t row = 2 * (uint64_t)head->model.head_width * kv_dtype_size(head->dtype);
 	char commands[INDEX_COMMANDS];
 
 	if (job.rows_before == job.rows_after && !evictor_keeps_all(&evictor))
@@ -107,8 +107,8 @@ report(const struct kv_head *head)
 		warning("dropped the indexes of layers whose keys changed; make them again with %s",
 		    index_commands(commands, job.indexes_dropped));
 	note("%" PRIu64 " of %" PRIu64 " rows kept, %" PRIu64 " of %" PRIu64
-	    " bytes of keys and values", job.rows_after, job.rows_before, job.rows_after * row,
-	    job.rows_before * row);
+	    " bytes of keys and values", job.rows_after, job.rows_before, job.bytes_after,
+	    job.bytes_before);
 }
 
 int
@@ -139,7 +139,7 @@ main(int argc, char **argv)
 	must(evict_snapshot(&job, r, w, &e), &e);
 	progress_end();
 	output_commit(w, r);
-	report(&head);
+	report();
 	kv_close(r);
 	evict_snapshot_free(&job);
 	evictor_free(&evictor);

@@ -23,7 +23,9 @@ static const struct {
 	{ "observed",
 	    "did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttention)?" },
 	{ "kivi", "KIVI is kv-quantize --keys kivi2 --values kivi2, behind kv-evict" },
-	{ "headkv think", "it is not there" },
+	{ "headkv lukv lu-kv", "its budgets of KV heads are a file: kv-evict --budgets FILE" },
+	{ "chunkkv", "ChunkKV is kv-evict --select chunk=20" },
+	{ "think", "it is not there" },
 };
 
 static const char *

@@ -28,13 +28,15 @@ static double rate;                     /* 0 = not given */
 static double alpha = REAL_NOT_GIVEN, sparsity = REAL_NOT_GIVEN;
 static const char *policy_name = "uniform", *select_name = "head", *of_name = "rows";
 static const char *small_name = "keep";
-static const char *heads_path, *skip_text;
+static const char *heads_path, *budgets_path, *skip_text;
 static int normalize;
 
 const struct opt evict_opts[] = {
 	{ 0, "budget", OPT_COUNT, &budget, 0, "N",
 	    "keep N rows in each KV head of each layer", OPT_HOW },
 	{ 0, "rate", OPT_SHARE, &rate, 0, "R", "keep this share of them: 0.1 or 10%", OPT_HOW },
+	{ 0, "budgets", OPT_STRING, &budgets_path, 0, "FILE",
+	    "budgets: a line for each layer, rows or a share for each KV head", OPT_READS },
 	{ 0, "of", OPT_STRING, &of_name, 0, "WHAT",
 	    "base of --rate: the rows of the head, or all tokens seen", OPT_HOW },
 	{ 0, "policy", OPT_STRING, &policy_name, 0, "NAME", POLICY_NAMES, OPT_HOW },
@@ -43,7 +45,7 @@ const struct opt evict_opts[] = {
 	{ 0, "normalize", OPT_FLAG, &normalize, 1, NULL,
 	    "ada: weigh heads by the share of their scores within the budget", OPT_HOW },
 	{ 0, "select", OPT_STRING, &select_name, 0, "BY",
-	    "head: each KV head keeps its own rows; layer: all the same", OPT_HOW },
+	    "head: each KV head its own rows; layer: all the same; chunk=N", OPT_HOW },
 	{ 0, "head-mask", OPT_STRING, &heads_path, 0, "FILE",
 	    "streaming heads: a line for each layer, a number for each KV head", OPT_READS },
 	{ 0, "sparsity", OPT_REAL, &sparsity, 0, "S",
@@ -59,7 +61,7 @@ const struct opt evict_opts[] = {
 	{ .name = NULL }
 };
 
-static char mask_hash[33];
+static char mask_hash[33], budgets_hash[33];
 
 void
 opt_evict_list(void)
@@ -113,6 +115,39 @@ read_mask(struct evictor *v)
 }
 
 static void
+read_budgets(struct evictor *v)
+{
+	struct engine_error e;
+	char *text;
+	size_t len;
+
+	must_read_list(budgets_path, &text, &len);
+	must(evictor_budgets(v, budgets_path, text, len, &e), &e);
+	hash_text(budgets_hash, text, len);
+	free(text);
+}
+
+/* --select */
+static void
+set_selection(struct evict_options *o)
+{
+	const char chunk[] = "chunk=";
+	char *end;
+	unsigned long n;
+
+	if (strncmp(select_name, chunk, sizeof chunk - 1) != 0) {
+		o->same_rows = second_of("select", select_name, "head", "layer");
+		return;
+	}
+	n = strtoul(select_name + sizeof chunk - 1, &end, 10);
+	if (select_name[sizeof chunk - 1] < '1' || select_name[sizeof chunk - 1] > '9' ||
+	    *end != '\0' || n >= UINT32_MAX)
+		die(EXIT_USAGE, "--select %s: want chunk=N with N rows, at least 1", select_name);
+	o->same_rows = 1;
+	o->chunk = (uint32_t)n;
+}
+
+static void
 check_policy(struct evict_options *o, int looks)
 {
 	const struct policy *policy;
@@ -134,26 +169,44 @@ check_policy(struct evict_options *o, int looks)
 	o->normalize = normalize;
 }
 
+static void
+check_budgets(const struct evict_options *o)
+{
+	if (budget != NOT_GIVEN || rate != 0)
+		die(EXIT_USAGE, "--budgets: not with --%s, which is one budget for all",
+		    rate != 0 ? "rate" : "budget");
+	if (heads_path != NULL)
+		die(EXIT_USAGE, "--budgets: not with --head-mask, whose heads have no budget");
+	if (o->policy != policies)
+		die(EXIT_USAGE, "--budgets: not with policy %s, which makes budgets of its own",
+		    o->policy->name);
+	if (o->same_rows)
+		die(EXIT_USAGE, "--budgets: not with --select %s, where KV heads keep the same "
+		    "rows", select_name);
+}
+
 /* Refuses options that contradict each other. */
 static void
 check_conflicts(const struct evict_options *o, int of_tokens)
 {
 	int shares = policy_shares(o->policy);
 
+	if (budgets_path != NULL)
+		check_budgets(o);
 	if (budget != NOT_GIVEN && rate != 0)
 		die(EXIT_USAGE, "give --budget or --rate, and not both");
-	if (budget == NOT_GIVEN && rate == 0 && heads_path == NULL)
-		die(EXIT_USAGE, "give --budget, --rate or --head-mask");
+	if (budget == NOT_GIVEN && rate == 0 && heads_path == NULL && budgets_path == NULL)
+		die(EXIT_USAGE, "give --budget, --rate, --budgets or --head-mask");
 	if (budget == 0)
 		die(EXIT_USAGE, "--budget 0 would keep nothing");
-	if (of_tokens && rate == 0)
+	if (of_tokens && rate == 0 && budgets_path == NULL)
 		die(EXIT_USAGE, "--of says what --rate is a share of: give --rate");
 	if (o->same_rows && shares)
-		die(EXIT_USAGE, "--select layer: with policy %s heads keep different numbers of "
-		    "rows", o->policy->name);
+		die(EXIT_USAGE, "--select %s: with policy %s heads keep different numbers of "
+		    "rows", select_name, o->policy->name);
 	if (heads_path != NULL && (o->same_rows || shares))
-		die(EXIT_USAGE, "--head-mask: not with %s, where heads depend on each other",
-		    shares ? o->policy->name : "--select layer");
+		die(EXIT_USAGE, "--head-mask: not with %s%s, where heads depend on each other",
+		    shares ? "" : "--select ", shares ? o->policy->name : select_name);
 	if (heads_path == NULL && sparsity != REAL_NOT_GIVEN)
 		die(EXIT_USAGE, "--sparsity: a share of which heads? Give --head-mask");
 	if (sparsity != REAL_NOT_GIVEN && !(sparsity >= 0 && sparsity <= 1))
@@ -166,11 +219,11 @@ void
 opt_evict(struct evictor *v, int looks)
 {
 	struct evict_options o = { 0 };
-	int of_tokens, alone = budget == NOT_GIVEN && rate == 0;
+	int of_tokens, alone = budget == NOT_GIVEN && rate == 0 && budgets_path == NULL;
 
 	check_policy(&o, looks);
 	of_tokens = second_of("of", of_name, "rows", "tokens");
-	o.same_rows = second_of("select", select_name, "head", "layer");
+	set_selection(&o);
 	o.budget = budget != NOT_GIVEN ? budget : 0;
 	o.rate = alone ? 1 : rate;
 	o.sink = sink != NOT_GIVEN ? sink : 0;
@@ -187,6 +240,8 @@ opt_evict(struct evictor *v, int looks)
 		option_layers("skip-layers", skip_text, EVICTOR_LAYERS - 1, skip, v);
 	if (heads_path != NULL)
 		read_mask(v);
+	if (budgets_path != NULL)
+		read_budgets(v);
 }
 
 /* Refuses an option that selects rows, together with a list of rows. */
@@ -207,6 +262,7 @@ opt_evict_list_of_rows(struct evictor *v, const char *path)
 
 	refuse_with_rows("budget", budget != NOT_GIVEN);
 	refuse_with_rows("rate", rate != 0);
+	refuse_with_rows("budgets", budgets_path != NULL);
 	refuse_with_rows("of", strcmp(of_name, "rows") != 0);
 	refuse_with_rows("policy", strcmp(policy_name, "uniform") != 0);
 	refuse_with_rows("alpha", alpha != REAL_NOT_GIVEN);
@@ -266,6 +322,8 @@ opt_evict_sign(const struct evictor *v)
 		sign_text("of", of_name);
 	if (heads_path != NULL)
 		sign_text("heads", mask_hash);
+	if (budgets_path != NULL)
+		sign_text("budgets", budgets_hash);
 	if (sparsity != REAL_NOT_GIVEN)
 		sign_real("sparsity", sparsity);
 	if (since != 0)

@@ -232,6 +232,16 @@ write_kept_rows(const struct pass *p, const struct kv_rows *old)
 	return rc;
 }
 
+/* Bytes of keys and values of so many rows of a KV head */
+static uint64_t
+bytes_of_rows(const struct pass *p, uint32_t rows)
+{
+	const struct kv_head *head = kv_reader_head(p->r);
+
+	return kv_head_bytes(head, KV_KEYS, p->sec.layer, rows) +
+	    kv_head_bytes(head, KV_VALS, p->sec.layer, rows);
+}
+
 static int
 choose(const struct pass *p)
 {
@@ -250,6 +260,8 @@ choose(const struct pass *p)
 		v->before[at] = in.rows->count[g];
 		v->after[at] = l->kept.count[g];
 		stay += l->kept.count[g];
+		v->bytes_before += bytes_of_rows(p, in.rows->count[g]);
+		v->bytes_after += bytes_of_rows(p, l->kept.count[g]);
 	}
 	v->rows_before += kv_rows_total(in.rows);
 	v->rows_after += stay;

@@ -20,6 +20,7 @@ struct snapshot_evictor {
 
 	/* results */
 	uint64_t rows_before, rows_after;       /* of all KV heads of all layers */
+	uint64_t bytes_before, bytes_after;     /* of their keys and values */
 	/* kinds of the indexes that were dropped because keys of their layer were: 1 << enum
 	 * kv_kind each */
 	unsigned indexes_dropped;

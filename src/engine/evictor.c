@@ -15,6 +15,7 @@ void
 evictor_free(struct evictor *v)
 {
 	head_mask_free(&v->mask);
+	head_budgets_free(&v->budgets_of);
 	row_list_free(&v->rows);
 	free(v->streaming);
 	global_free(v->all_layers);
@@ -72,6 +73,22 @@ evictor_mask(struct evictor *v, const char *name, const char *text, size_t len, 
 }
 
 int
+evictor_budgets(struct evictor *v, const char *name, const char *text, size_t len,
+    struct engine_error *e)
+{
+	char why[256];
+
+	v->budgets_name = name;
+	switch (head_budgets_parse(&v->budgets_of, text, len, why, sizeof why)) {
+	case MASK_ETEXT:
+		return engine_fail(e, ENGINE_EDAMAGED, "%s: %s", name, why);
+	case MASK_ENOMEM:
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	}
+	return ENGINE_OK;
+}
+
+int
 evictor_list(struct evictor *v, const char *name, const char *text, size_t len,
     struct engine_error *e)
 {
@@ -99,6 +116,17 @@ evictor_looks_ahead(const struct evictor *v)
 	return v->options.policy != NULL && v->options.policy->global;
 }
 
+/* Checks that a table has a line for each layer and a number for each KV head. */
+static int
+check_shape(const char *name, uint32_t layers, uint32_t heads, const struct evict_input *in,
+    struct engine_error *e)
+{
+	if (layers == in->layers && heads == in->rows->heads)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_EDAMAGED, "%s: %u lines of %u numbers, but the model has %u "
+	    "layers of %u KV heads", name, layers, heads, in->layers, in->rows->heads);
+}
+
 /* Changes *in and *opt to what applies to this layer. */
 static int
 adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt,
@@ -110,11 +138,10 @@ adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt
 	if (v->skip_end > in->layers)
 		return engine_fail(e, ENGINE_EOPTION, "--skip-layers: there is no layer %u, only "
 		    "%u layers", v->skip_end - 1, in->layers);
-	if (v->streaming != NULL &&
-	    (v->mask.layers != in->layers || v->mask.heads != in->rows->heads))
-		return engine_fail(e, ENGINE_EDAMAGED, "%s: %u lines of %u numbers, but the model "
-		    "has %u layers of %u KV heads", v->mask_name, v->mask.layers, v->mask.heads,
-		    in->layers, in->rows->heads);
+	if ((v->streaming != NULL && check_shape(v->mask_name, v->mask.layers, v->mask.heads, in,
+	    e) != ENGINE_OK) || (v->budgets_of.budget != NULL && check_shape(v->budgets_name,
+	    v->budgets_of.layers, v->budgets_of.heads, in, e) != ENGINE_OK))
+		return e->code;
 	for (l = 0; l < v->skip_end; l++) {
 		in->skipped_before += v->skip[l] && l < in->layer;
 		in->skipped += v->skip[l];
@@ -126,12 +153,15 @@ adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt
 		in->tokens = since < in->next_position ? in->next_position - since : 0;
 	if (v->streaming != NULL)
 		in->streaming = v->streaming + (size_t)in->layer * v->mask.heads;
+	if (v->budgets_of.budget != NULL)
+		in->head_budget = v->budgets_of.budget + (size_t)in->layer * v->budgets_of.heads;
 	if (v->skip[in->layer]) {
 		memset(opt, 0, sizeof *opt);
 		opt->rate = 1;
 		opt->since = UINT32_MAX;        /* no row is ranked */
 		in->tokens = 0;
 		in->streaming = NULL;
+		in->head_budget = NULL;
 	}
 	return ENGINE_OK;
 }

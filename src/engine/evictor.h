@@ -25,8 +25,9 @@ struct evictor {
 	/* the rest belongs to evictor.c */
 	uint8_t skip[EVICTOR_LAYERS];   /* 1 = the layer keeps all rows */
 	uint32_t skip_end;              /* after the last one; 0 = none is skipped */
-	const char *mask_name, *rows_name;
+	const char *mask_name, *budgets_name, *rows_name;
 	struct head_mask mask;          /* full NULL = none */
+	struct head_budgets budgets_of; /* budget NULL = none */
 	/* line NULL = none; else this list chooses the rows, and options are not used */
 	struct row_list rows;
 	uint8_t *streaming;             /* [layers][heads] of the mask */
@@ -48,6 +49,11 @@ void evictor_skip(struct evictor *, uint32_t first, uint32_t last);
 int evictor_mask(struct evictor *, const char *name, const char *text, size_t len, double sparsity,
     struct engine_error *);
 
+/* Gives each KV head of each layer a budget of its own, in place of options.budget and rate: those
+ * of the table in text[len]. name, errors: as for evictor_mask(). Call it at most once. */
+int evictor_budgets(struct evictor *, const char *name, const char *text, size_t len,
+    struct engine_error *);
+
 /* Has exactly the rows of the list in text[len] kept (methods.h), without scores and options. name:
  * as for evictor_mask(). Call it at most once. ENGINE_EDAMAGED: the text is no list. */
 int evictor_list(struct evictor *, const char *name, const char *text, size_t len,
@@ -64,7 +70,8 @@ int evictor_looks_ahead(const struct evictor *);
 /* out <- the rows of a layer to keep; to be freed by kept_free(). Reads these members of in: layer,
  * layers, rows, score (NULL if not needed), next_position, and tokens, the number of token ids seen
  * so far. ENGINE_EOPTION when more rows than the budget are always kept and that is refused, or
- * rows or scores do not fit the options; ENGINE_EDAMAGED when the head mask is of another shape, or
+ * rows or scores do not fit the options; ENGINE_EDAMAGED when the head mask, or the table of
+ * budgets, is of another shape, or
  * the list does not fit the rows. */
 int evictor_choose(struct evictor *, const struct evict_input *, struct kept *out,
     struct engine_error *);

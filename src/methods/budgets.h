@@ -15,6 +15,7 @@ struct ranked {
 	uint32_t heads;
 	uint32_t *old;          /* [G] rows before opt.since */
 	uint32_t *n;            /* [G] rows that are ranked */
+	uint32_t chunk;         /* rows of a chunk, of the same rank; 1: each by itself */
 	struct always *always;  /* [G] */
 	float *rank;            /* [sum n] */
 };
@@ -26,14 +27,16 @@ int rank_layer(struct ranked *r, const struct evict_input *in, const struct evic
 void ranked_free(struct ranked *r);
 uint32_t always_kept(const struct always *a);
 
-/* Returns how many of n ranked rows opt.budget or opt.rate asks for in a KV head; may exceed n. */
-uint32_t budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t n);
+/* Returns how many of n chunks of ranked rows (chunk 1: of n rows) the options ask for in KV head
+ * g; may exceed n. *real, unless it is NULL: the same before rounding. */
+uint32_t budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t g,
+    uint32_t n, uint32_t chunk, double *real);
 
 /* The numbers from which a policy computes the budget of a KV head in one layer. */
 struct layer_share {
 	uint32_t l, L;          /* layer l of L */
 	uint32_t skipped_before, skipped;       /* layers that keep all rows: before l, in all */
-	uint32_t n;             /* rows with a score */
+	uint32_t n;             /* rows with a score, or chunks of them */
 	uint32_t always;        /* of them always kept */
 	uint32_t wanted;        /* mean over the layers, rounded; may exceed n */
 	double wanted_real;     /* the same mean before rounding */

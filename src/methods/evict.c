@@ -103,6 +103,31 @@ share_rank(struct ranked *r, const struct kv_rows *rows, char *why, size_t size)
 	return EVICT_OK;
 }
 
+/* Gives the rows of a chunk their mean rank. All heads have the same ranks; with fewer rows than a
+ * chunk they stay as they are, as in kvpress's ChunkKVPress. */
+static void
+rank_chunks(struct ranked *r, uint32_t chunk)
+{
+	const uint32_t n = r->n[0];
+	uint32_t first, i, g, rows, infinite = 0;
+	double sum;
+
+	if (n < chunk)
+		return;
+	r->chunk = chunk;
+	for (first = 0; first < n; first += rows) {
+		rows = n - first < chunk ? n - first : chunk;
+		for (sum = 0, i = first; i < first + rows; i++)
+			sum = r->rank[i] == INFINITY ? INFINITY : sum + r->rank[i];
+		infinite += sum == INFINITY ? rows : 0;
+		for (i = first; i < first + rows; i++)
+			for (g = 0; g < r->heads; g++)
+				r->rank[(size_t)g * n + i] = (float)(sum / rows);
+	}
+	for (g = 0; g < r->heads; g++)
+		r->always[g].infinite = infinite - r->always[g].sink - r->always[g].recent;
+}
+
 int
 rank_layer(struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size)
@@ -111,6 +136,7 @@ rank_layer(struct ranked *r, const struct evict_input *in, const struct evict_op
 	const float *score = in->score;
 	float *rank;
 	uint32_t g;
+	int code;
 
 	r->heads = rows->heads;
 	r->old = calloc(rows->heads, sizeof *r->old);
@@ -127,29 +153,49 @@ rank_layer(struct ranked *r, const struct evict_input *in, const struct evict_op
 		if (score != NULL)
 			score += rows->count[g];
 	}
-	return opt->same_rows ? share_rank(r, rows, why, size) : EVICT_OK;
+	r->chunk = 1;
+	if (!opt->same_rows)
+		return EVICT_OK;
+	if ((code = share_rank(r, rows, why, size)) == EVICT_OK && opt->chunk != 0)
+		rank_chunks(r, opt->chunk);
+	return code;
 }
 
 /* ---- budgets ---- */
 
-uint32_t
-budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t n)
+static uint32_t
+chunks_of(uint32_t rows, uint32_t chunk)
 {
-	if (opt->budget != 0)
-		return opt->budget;
-	return (uint32_t)budget_of_rate(in->tokens != 0 ? in->tokens : n, opt->rate);
+	return rows / chunk + (rows % chunk != 0);
 }
 
-/* Returns the numbers from which the budget of KV head g is computed. */
+uint32_t
+budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t g,
+    uint32_t n, uint32_t chunk, double *real)
+{
+	const struct head_budget *own = in->head_budget != NULL ? &in->head_budget[g] : NULL;
+	const uint32_t rows = own == NULL ? opt->budget : own->rate < 0 ? own->rows : 0;
+	const double rate = own == NULL ? opt->rate : own->rate;
+	const uint32_t base = in->tokens == 0 ? n : chunks_of(in->tokens, chunk);
+	const int by_rows = own == NULL ? rows != 0 : own->rate < 0;
+
+	if (real != NULL)
+		*real = by_rows ? (double)rows / chunk : base * rate;
+	return by_rows ? rows / chunk : (uint32_t)budget_of_rate(base, rate);
+}
+
+/* Returns the numbers from which the budget of KV head g is computed: of rows, or of chunks. */
 static struct layer_share
 share_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
     const struct evict_options *opt)
 {
-	return (struct layer_share){ .l = in->layer, .L = in->layers,
-	    .skipped_before = in->skipped_before, .skipped = in->skipped, .n = r->n[g],
-	    .always = always_kept(&r->always[g]), .wanted = budget_wanted(opt, in, r->n[g]),
-	    .wanted_real = opt->budget != 0 ? opt->budget :
-	    (in->tokens != 0 ? in->tokens : r->n[g]) * opt->rate };
+	struct layer_share share = { .l = in->layer, .L = in->layers,
+		.skipped_before = in->skipped_before, .skipped = in->skipped,
+		.n = chunks_of(r->n[g], r->chunk),
+		.always = chunks_of(always_kept(&r->always[g]), r->chunk) };
+
+	share.wanted = budget_wanted(opt, in, g, share.n, r->chunk, &share.wanted_real);
+	return share;
 }
 
 static int
@@ -161,6 +207,20 @@ refuse_small(const struct ranked *r, uint32_t g, uint32_t count, char *why, size
 	    "kept (%u sink, %u recent, %u scored +inf)", g, count, r->n[g], always_kept(a), a->sink,
 	    a->recent, a->infinite);
 	return EVICT_EBUDGET;
+}
+
+/* Returns the rows of the k first chunks in rank: the last chunk may be shorter. */
+static uint32_t
+rows_of_chunks(const struct ranked *r, uint32_t k)
+{
+	const uint32_t n = r->n[0], c = r->chunk, last = (chunks_of(n, c) - 1) * c;
+	uint32_t i, before = 0;
+
+	if (n % c == 0 || k == 0)
+		return k * c;
+	for (i = 0; i < last; i += c)
+		before += r->rank[i] >= r->rank[last];
+	return k * c - (before < k ? c - n % c : 0);
 }
 
 /* out->count[g] <- rows of KV head g before heads share, at most all: at least the always-kept
@@ -180,17 +240,19 @@ set_budget(struct kept *out, const struct ranked *r, uint32_t g, const struct ev
 	}
 	*count = opt->policy != NULL ? opt->policy->layers(&share) : layers_uniform(&share);
 	if (opt->refuse_small && (*count < least || none))
-		return refuse_small(r, g, *count, why, size);
+		return refuse_small(r, g, *count * r->chunk, why, size);
 	if (share.n > share.wanted) {
-		out->given += *count;
-		out->budget += share.wanted_real;
+		out->given += *count * r->chunk;
+		out->budget += share.wanted_real * r->chunk;
 		out->budgets++;
 	}
 	if (*count < least) {
-		if (out->beyond < least - *count)
-			out->beyond = least - *count;
+		if (out->beyond < (least - *count) * r->chunk)
+			out->beyond = (least - *count) * r->chunk;
 		*count = least;
 	}
+	if (r->chunk > 1)
+		*count = rows_of_chunks(r, *count);
 	return EVICT_OK;
 }
 
@@ -289,7 +351,7 @@ plan_rows(struct evict_plan *out, struct ranked *r, const struct evict_input *in
 	const uint32_t G = in->rows->heads;
 	uint32_t g;
 
-	*r = (struct ranked){ .heads = G, .old = calloc(G, sizeof *r->old),
+	*r = (struct ranked){ .heads = G, .chunk = 1, .old = calloc(G, sizeof *r->old),
 	    .n = calloc(G, sizeof *r->n), .always = calloc(G, sizeof *r->always) };
 	*out = (struct evict_plan){ .kept = { .heads = G, .count = calloc(G, sizeof *scored) },
 	    .first = calloc(G, sizeof *out->first), .last = calloc(G, sizeof *out->last) };

@@ -73,7 +73,7 @@ global_add(struct global *all, const struct evict_input *in, const struct evict_
 	if (code == EVICT_OK)
 		code = grow(all, rows, r.heads);
 	for (g = 0; code == EVICT_OK && g < r.heads; g++) {
-		wanted = budget_wanted(opt, in, r.n[g]);
+		wanted = budget_wanted(opt, in, g, r.n[g], 1, NULL);
 		all->wanted += wanted < r.n[g] ? wanted : r.n[g];
 		all->base += in->tokens != 0 ? in->tokens : r.n[g];
 		all->always += always_kept(&r.always[g]);

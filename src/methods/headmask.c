@@ -7,100 +7,35 @@
  * DuoAttention cuts at a quantile of the numbers and adds noise against ties; kvpress streams
  * the round(n * sparsity) smallest in the order of its sort. Here it is that number, and ties
  * have a fixed order. */
-#include <ctype.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "methods/headtable.h"
 #include "methods/methods.h"
 
-enum { MOST = 4096 };           /* layers and KV heads, kv-snapshot(5), 4.1 */
-
 static int
-is_blank(char c)
+read_number(void *item, const char *word)
 {
-	return c == ' ' || c == '\t' || c == ',' || c == '\r';
-}
+	double *full = item;
+	char *end;
 
-/* full[] <- the numbers of one line. Returns how many, or -1 with why. */
-static int
-parse_line(double *full, const char *p, const char *end, char *why, size_t size)
-{
-	int n = 0;
-	char *after;
-
-	for (;; p = after) {
-		while (p < end && is_blank(*p))
-			p++;
-		if (p == end || *p == '#')
-			return n;
-		if (n == MOST) {
-			snprintf(why, size, "column %d: no layer has so many heads", n + 1);
-			return -1;
-		}
-		full[n++] = strtod(p, &after);
-		if (after == p || (after < end && !is_blank(*after) && *after != '#') ||
-		    !isfinite(full[n - 1])) {
-			snprintf(why, size, "column %d: '%.*s' is not a number", n,
-			    (int)strcspn(p, " \t,\r\n#"), p);
-			return -1;
-		}
-		full[n - 1] = fmin(fmax(full[n - 1], 0), 1);
-	}
-}
-
-/* Adds a line of n numbers. */
-static int
-add_line(struct head_mask *mask, const double *line, uint32_t n, char *why, size_t size)
-{
-	double *full;
-
-	if (mask->layers > 0 && n != mask->heads) {
-		snprintf(why, size, "column %u: the lines before have %u numbers, this one %u",
-		    (n < mask->heads ? n : mask->heads) + 1, mask->heads, n);
-		return MASK_ETEXT;
-	}
-	if (mask->layers == MOST) {
-		snprintf(why, size, "column 1: more lines than a model has layers");
-		return MASK_ETEXT;
-	}
-	mask->heads = n;
-	full = realloc(mask->full, ((size_t)mask->layers + 1) * n * sizeof *full);
-	if (full == NULL)
-		return MASK_ENOMEM;
-	memcpy(full + (size_t)mask->layers++ * n, line, n * sizeof *full);
-	mask->full = full;
-	return MASK_OK;
+	*full = strtod(word, &end);
+	if (end == word || *end != '\0' || !isfinite(*full))
+		return 0;
+	*full = fmin(fmax(*full, 0), 1);
+	return 1;
 }
 
 int
 head_mask_parse(struct head_mask *out, const char *text, size_t len, char *why, size_t size)
 {
-	const char *p = text, *end;
-	double line[MOST];
-	char what[160] = "column 1: there are no numbers";
-	unsigned number = 1;
-	int n, code = MASK_OK;
+	struct head_table table = { .size = sizeof *out->full, .read = read_number,
+		.wanted = "not a number" };
+	const int code = head_table_parse(&table, text, len, why, size);
 
-	memset(out, 0, sizeof *out);
-	for (; code == MASK_OK && p < text + len; p = end + 1, number++) {
-		if ((end = memchr(p, '\n', (size_t)(text + len - p))) == NULL)
-			end = text + len;
-		if ((n = parse_line(line, p, end, what, sizeof what)) < 0)
-			code = MASK_ETEXT;
-		else if (n > 0)
-			code = add_line(out, line, (uint32_t)n, what, sizeof what);
-		if (code == MASK_ETEXT)
-			snprintf(why, size, "line %u %s", number, what);
-	}
-	if (code == MASK_OK && out->layers == 0) {
-		snprintf(why, size, "line 1 %s", what);
-		code = MASK_ETEXT;
-	}
-	if (code != MASK_OK)
-		head_mask_free(out);
-	return code;
+	*out = (struct head_mask){ table.layers, table.heads, table.item };
+	return code == TABLE_OK ? MASK_OK : code == TABLE_ENOMEM ? MASK_ENOMEM : MASK_ETEXT;
 }
 
 void

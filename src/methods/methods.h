@@ -167,6 +167,9 @@ struct evict_options {
 	double alpha;           /* ada*: guaranteed share of a KV head's even budget */
 	int normalize;          /* ada: weigh heads by how concentrated their scores are */
 	int same_rows;          /* all KV heads keep the same rows, by their mean score */
+	/* not 0: chunks of so many rows, the last one shorter, stay or go as a whole, by the mean
+	 * score of their rows; with same_rows */
+	uint32_t chunk;
 	uint32_t stream_sink, stream_recent;    /* what streaming heads keep */
 	/* EVICT_EBUDGET for a budget smaller than the always-kept rows; 0: they are kept */
 	int refuse_small;
@@ -175,6 +178,12 @@ struct evict_options {
 /* EVICT_EBUDGET: a budget is too small (refuse_small). EVICT_EINPUT: the options do not apply
  * to these rows or scores. */
 enum { EVICT_OK = 0, EVICT_ENOMEM = -1, EVICT_EBUDGET = -2, EVICT_EINPUT = -3 };
+
+/* The budget of a KV head: rate of its rows, or, if that is below 0, a number of rows */
+struct head_budget {
+	double rate;
+	uint32_t rows;
+};
 
 struct evict_input {
 	uint32_t layer, layers;                 /* l of L */
@@ -190,6 +199,9 @@ struct evict_input {
 	 * nothing else, whatever the budget and opt.since; NULL = none. Not with policies that
 	 * share budgets or rows */
 	const uint8_t *streaming;
+	/* [G] in place of opt.budget and opt.rate; NULL = by these. Not with policies that share
+	 * budgets, nor with same_rows */
+	const struct head_budget *head_budget;
 	/* [G] rows for each KV head, from opt.since on, from global_counts(); NULL = by opt */
 	const uint32_t *count;
 };
@@ -270,6 +282,19 @@ void head_mask_free(struct head_mask *mask);
  * with the smallest numbers; of equal ones the lower layer, then the lower head. A negative
  * sparsity cuts those below 0.5. Returns 0, or -1 when out of memory. */
 int head_mask_cut(const struct head_mask *mask, double sparsity, uint8_t *streaming);
+
+/* ---- budgets of KV heads ---- */
+
+struct head_budgets {
+	uint32_t layers, heads;
+	struct head_budget *budget;     /* [layers][heads] */
+};
+
+/* Parses a table as head_mask_parse() does, with numbers of rows, "120", or shares, "0.25" or
+ * "25%". Returns a MASK_* code. out must be freed by head_budgets_free(). */
+int head_budgets_parse(struct head_budgets *out, const char *text, size_t len, char *why,
+    size_t size);
+void head_budgets_free(struct head_budgets *budgets);
 
 /* ---- lists of rows ---- */
 

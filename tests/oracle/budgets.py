@@ -28,6 +28,7 @@ def arguments(words):
     parser.add_argument("after")
     parser.add_argument("--budget", type=int)
     parser.add_argument("--rate", type=Fraction)
+    parser.add_argument("--budgets")
     parser.add_argument("--of", default="rows")
     parser.add_argument("--policy", default="uniform")
     parser.add_argument("--alpha", type=Fraction, default=Fraction(1, 5))
@@ -52,12 +53,23 @@ class Head:
                      for p, s in zip(positions, scores) if p >= args.since]
         self.n = len(self.rows)
         self.always = sum(s == INF for _, s in self.rows)
-        self.base = self.n
+        self.base, self.size = self.n, 1
+
+    def cut(self, size):
+        """Rows become chunks of several positions with their mean rank; fewer than one: they stay
+        rows."""
+        if self.n < size or size == 1:
+            return
+        chunks = [self.rows[i:i + size] for i in range(0, self.n, size)]
+        self.rows = [([p for p, _ in rows], sum(s for _, s in rows) / len(rows)) for rows in chunks]
+        self.n, self.base, self.size = len(chunks), math.ceil(self.base / size), size
+        self.always = sum(s == INF for _, s in self.rows)
 
     def best(self, count):
         """The positions that stay."""
         order = sorted(range(self.n), key=lambda i: (-self.rows[i][1], i))
-        return self.before + sorted(self.rows[i][0] for i in order[:count])
+        stay = sorted(self.rows[i][0] for i in order[:count])
+        return self.before + (sum(stay, []) if self.size > 1 else stay)
 
 
 def pyramid(l, L, T, w, C):
@@ -146,8 +158,12 @@ def ada_kvpress(heads, counts, args):
 def of_layer(heads, l, L, args):
     """Rows that stay in each head of a layer."""
     counts = []
-    for head in heads:
-        kept = args.budget if args.budget is not None else head.base * args.rate
+    for g, head in enumerate(heads):
+        if args.budgets and head.base > 0:
+            word = table(args.budgets)[l][g]
+            kept = int(word) if word.isdigit() else share(word) * head.base
+        else:
+            kept = args.budget // head.size if args.budget is not None else head.base * args.rate
         if args.policy == "pyramid-kvpress":
             counts.append(pyramid_kvpress(l, L, head.n, head.always, kept))
         elif args.policy in ("pyramid", "ada-pyramid"):
@@ -157,7 +173,9 @@ def of_layer(heads, l, L, args):
             counts.append(pyramid_exact(l - sum(s < l for s in gone), L - len(gone), head.n,
                                         head.always, math.floor(kept)))
         else:
-            counts.append(min(math.floor(kept), head.n))
+            # what always stays does, and one row where nothing else would
+            none = kept < 1 and head.n > 0 and not head.before
+            counts.append(max(min(math.floor(kept), head.n), head.always, int(none)))
     if args.policy in ("ada", "ada-pyramid", "ada-pyramid-exact"):
         return ada(heads, counts, args)
     return ada_kvpress(heads, counts, args) if args.policy == "ada-kvpress" else counts
@@ -173,6 +191,15 @@ def of_all(layers, args):
     won = greatest([[s for _, s in head.rows] for head in heads], k)
     G = len(layers[0])
     return [won[i:i + G] for i in range(0, len(won), G)]
+
+
+def table(path):
+    with open(path, encoding="ascii") as file:
+        return [line.split() for line in file]
+
+
+def share(word):
+    return Fraction(word[:-1]) / 100 if word.endswith("%") else Fraction(word)
 
 
 def streaming(path, sparsity):
@@ -216,8 +243,11 @@ def expected(old, args):
                 head.before, head.rows, head.n, head.always, head.base = positions, [], 0, 0, 0
             elif args.of == "tokens":
                 head.base = end - args.since if args.since else len(old.tokens)
-        if args.select == "layer":
+        if args.select != "head":
             mean(heads)
+        if args.select.startswith("chunk="):
+            for head in heads:
+                head.cut(int(args.select[6:]))
         layers.append(heads)
     if args.budget is None and args.rate is None:
         args.rate = 1

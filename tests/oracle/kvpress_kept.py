@@ -38,10 +38,10 @@ from importlib.metadata import version
 import numpy
 import torch
 import transformers
-from kvpress import (AdaKVPress, BlockPress, ChunkPress, ComposedPress,
+from kvpress import (AdaKVPress, BlockPress, ChunkKVPress, ChunkPress, ComposedPress,
                      CompressionRatioDecodingPress, CURPress, DecodingPress, DuoAttentionPress,
                      FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress, KVzipPress,
-                     LagKVPress, ObservedAttentionPress, PerLayerCompressionPress,
+                     LagKVPress, LUKVPress, ObservedAttentionPress, PerLayerCompressionPress,
                      PrefillDecodingPress, PyramidKVPress, SnapKVPress, StreamingLLMPress,
                      TOVAPress)
 
@@ -86,6 +86,15 @@ def finch(ratio, tokens):
     return press
 
 
+def lukv(ratio, tokens):
+    """kvpress fetches its curves for models that it knows by name: which share of each KV head goes
+    at a ratio of 0.01, 0.02, ... 0.99."""
+    i, l, g = numpy.ogrid[1:100, :4, :2]
+    press = LUKVPress(KeyDiffPress(), compression_ratio=ratio)
+    press._budget_curves = (i / 100 * (0.5 + 37 * (2 * l + g) % 100 / 200)).astype("f4")
+    return press
+
+
 # name of the file: how the press is constructed, as text and in fact
 PRESSES = {
     "KnormPress": ("KnormPress(r)", lambda r, T: KnormPress(r)),
@@ -125,6 +134,15 @@ PRESSES = {
     "BlockPress": (
         "BlockPress(KeyDiffPress(r), block_size=120)",
         lambda r, T: BlockPress(KeyDiffPress(r), block_size=120)),
+    "ChunkKVPress": (
+        "ChunkKVPress(KeyDiffPress(r), chunk_length=20)",
+        lambda r, T: ChunkKVPress(KeyDiffPress(r), chunk_length=20)),
+    "ChunkKVPress-SnapKVPress": (
+        "ChunkKVPress(SnapKVPress(r), chunk_length=14)",
+        lambda r, T: ChunkKVPress(SnapKVPress(r), chunk_length=14)),
+    "LUKVPress": (
+        "LUKVPress(KeyDiffPress(), r), of KV head g in layer l goes the share "
+        "r (0.5 + (37 (2 l + g) mod 100) / 200)", lukv),
     "ChunkPress": (
         "ChunkPress(KeyDiffPress(r), chunk_length=240)",
         lambda r, T: ChunkPress(KeyDiffPress(r), chunk_length=240)),
@@ -168,6 +186,13 @@ def places_of(after, before):
     place = {row.tobytes(): i for i, row in enumerate(before.numpy())}
     assert len(place) == len(before)
     return [place[row.tobytes()] for row in after.numpy()]
+
+
+def of_chunks(scores, length):
+    """Every row of a chunk has the chunk's score, in all KV heads."""
+    chunks = [scores[:, i:i + length] for i in range(0, scores.shape[1], length)]
+    return numpy.concatenate([numpy.full_like(chunk, chunk.sum(axis=0).mean())
+                              for chunk in chunks], axis=1)
 
 
 class Recorder:
@@ -217,7 +242,7 @@ class Recorder:
         else:
             places = self.unmasked(masked, before.shape[1])
         if self.scores is not None and self.scores.shape[2] == before.shape[1]:
-            self.note_near(l, places, masked is not None)
+            self.note_near(l, places, masked is not None and not isinstance(self.press, LUKVPress))
         for g in range(self.heads):
             self.rows[l][g] = [self.rows[l][g][i] for i in places[g]]
         return output
@@ -230,6 +255,8 @@ class Recorder:
 
     def note_near(self, l, places, together):
         scores = self.scores[0].double().numpy()
+        if isinstance(self.press, ChunkKVPress):
+            scores = of_chunks(scores, self.press.chunk_length)
         groups = [range(self.heads)] if together else [[g] for g in range(self.heads)]
         for group in groups:
             stay = {(g, i) for g in group for i in places[g]}
