@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Prints the records of --report as a table, and what the first token has waited for.
 
-TTFT is the sum of the stages' own time (waits for each other left out) up to the first token: all
-stages before kv-decode, and of that its part before the first token. Without kv-decode it is all of
-it. Eviction overhead is the part that is neither kv-prefill nor kv-decode. With --flops and
---bandwidth stands beside it what the counted work takes at these rates: for each stage the greater
-of FLOPs / (efficiency x rate) and bytes / (efficiency x bandwidth), as LookaheadKV (appendix B) has
-it.
+TTFT is the sum of the stages' own time (waits for each other left out) up to the first token of the
+answer: all stages before the last kv-decode, and of that its part before the first token. Without
+kv-decode it is all of it. Eviction overhead is what a plain prefill and the answer would not have
+run: stages that are neither, a draft (another kv-decode, and a kv-prefill before the last one: that
+of the draft's model), and of kv-prefill its own scoring and eviction. Stages that begin when the
+answer is complete count for nothing. With --flops and --bandwidth stands beside it what the counted
+work takes at these rates: for each stage the greater of FLOPs / (efficiency x rate) and bytes /
+(efficiency x bandwidth), as LookaheadKV (appendix B) has it.
 """
 import argparse
 import json
@@ -52,15 +54,51 @@ def theory(part, args):
                total(part, "traffic") / (args.bandwidth * args.memory_efficiency))
 
 
-def until_first(record, args):
-    """Own seconds before the first token, and what the work takes in theory (None: not asked)."""
-    part, seconds = record, own_seconds(record)
-    if record["program"] == "kv-decode":
-        if "first_token" not in record:
-            return None
-        part = record["first_token"]
-        seconds = part["wall"] - part["wait"]
-    return seconds, theory(part, args) if args.flops else None
+def whole(record, args):
+    """(own seconds, theory) of a stage."""
+    return own_seconds(record), theory(record, args) if args.flops else 0
+
+
+def part_of(record, key, args):
+    """The same of a part of it; of none where it has not got that far."""
+    part = record.get(key)
+    if part is None:
+        return 0, 0
+    return part["wall"] - part.get("wait", 0), theory(part, args) if args.flops else 0
+
+
+def answer_of(records):
+    """The kv-decode that answers: the last one; None without."""
+    return next((one for one in reversed(records) if one["program"] == "kv-decode"), None)
+
+
+def plain_prefills(records):
+    """The kv-prefills that the answer needs in any case: all, or, where there is a draft, the last
+    one: another is that of the draft's model."""
+    drafts = [one for one in records if one["program"] == "kv-decode"][:-1]
+    found = [one for one in records if one["program"] == "kv-prefill"]
+    return found[-1:] if drafts else found
+
+
+def before_answer(records):
+    """Without stages that began when the answer was complete."""
+    last = answer_of(records)
+    end = last["start"] + last["seconds"]["wall"] if last else float("inf")
+    return [one for one in records if one["start"] < end]
+
+
+def ttft(records, args):
+    """What passes until the first token of the answer, stage by stage."""
+    last = answer_of(records)
+    return [part_of(one, "first_token", args) if one is last else whole(one, args)
+            for one in records]
+
+
+def overhead(records, args):
+    """What a plain prefill and the answer would not have run, stage by stage."""
+    last, plain = answer_of(records), plain_prefills(records)
+    return [part_of(one, "eviction", args) if any(one is other for other in plain)
+            else whole(one, args) for one in records if one is not last]
 
 
 def stage(record, args):
@@ -97,10 +135,9 @@ def main():
           f" {'GB':>9} {'peak MiB':>9}" + (f" {'theory ms':>12}" if args.flops else ""))
     for record in records:
         print(stage(record, args))
-    for name, left_out in (("TTFT", ()), ("eviction overhead", ("kv-prefill", "kv-decode"))):
-        parts = [until_first(record, args) for record in records
-                 if record["program"] not in left_out]
-        parts = [part for part in parts if part is not None]
+    counted = before_answer(records)
+    for name, parts in (("TTFT", ttft(counted, args)),
+                        ("eviction overhead", overhead(counted, args))):
         line = f"{name}: {1000 * sum(part[0] for part in parts):.3f} ms"
         if args.flops:
             line += f", in theory {1000 * sum(part[1] for part in parts):.4f} ms"

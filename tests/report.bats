@@ -194,8 +194,49 @@ assert o["traffic"]["indexes"] % index == 0, (o, index)'
 	run -0 "$PYTHON" "$ROOT/examples/report.py" --flops 1e12 --bandwidth 1e9 run.jsonl
 	assert_line 'TTFT: 2750.000 ms, in theory 10000.0000 ms'
 	assert_line 'eviction overhead: 500.000 ms, in theory 0.0000 ms'
+	# scoring in kv-prefill, and what runs after the answer
+	sed -i '1s/"peak_host"/"eviction":{"wall":0.25,"flops":{"products":7e11},"traffic":{}},"peak_host"/' run.jsonl
+	echo '{"program":"kv-info","start":10,"status":0,"seconds":{"wall":4,"cpu":1,"wait":{"wall":3.5,"cpu":0}},"peak_host":1048576}' >>run.jsonl
+	run -0 "$PYTHON" "$ROOT/examples/report.py" --flops 1e12 --bandwidth 1e9 run.jsonl
+	assert_line 'TTFT: 2750.000 ms, in theory 10000.0000 ms'
+	assert_line 'eviction overhead: 750.000 ms, in theory 1000.0000 ms'
 	echo 'not json' >>run.jsonl
 	run -1 "$PYTHON" "$ROOT/examples/report.py" run.jsonl
-	assert_output --partial 'run.jsonl: line 4:'
+	assert_output --partial 'run.jsonl: line 5:'
 	run -2 "$PYTHON" "$ROOT/examples/report.py" --flops 1e12 run.jsonl
+}
+
+# stage PROGRAM START SECONDS [KEYS]
+stage() {
+	echo "{\"program\":\"$1\",\"start\":$2,\"status\":0,\"seconds\":{\"wall\":$3,\"cpu\":1,\"wait\":{\"wall\":0,\"cpu\":0}},\"peak_host\":1${4:-}}"
+}
+
+@test "report.py counts drafts, and the prefill of a draft's model, as overhead of eviction" {
+	local first=',"first_token":{"wall":0.5,"wait":0}'
+	# LAQ: the draft runs on the cache of the only prefill
+	{ stage kv-prefill 1 2; stage kv-evict 3.1 0.25; stage kv-decode 3 1 "$first"; stage kv-observe 4 0.5; stage kv-evict 4 0.25; stage kv-decode 5 3 "$first"; } >laq.jsonl
+	run -0 "$PYTHON" "$ROOT/examples/report.py" laq.jsonl
+	assert_line 'TTFT: 4500.000 ms'
+	assert_line 'eviction overhead: 2000.000 ms'
+	# SpecKV: another model's prefill and answer come first; stages of a pipe begin in any order
+	{ stage kv-decode 1 1 "$first"; stage kv-prefill 1.1 0.75; stage kv-observe 3 0.5; stage kv-prefill 3.1 2; stage kv-decode 6 3 "$first"; } >speckv.jsonl
+	run -0 "$PYTHON" "$ROOT/examples/report.py" speckv.jsonl
+	assert_line 'TTFT: 4750.000 ms'
+	assert_line 'eviction overhead: 2250.000 ms'
+	# no answer, and a text in parts: both prefills are plain
+	{ stage kv-prefill 1 2; stage kv-prefill 3 1; stage kv-evict 3 0.25; } >parts.jsonl
+	run -0 "$PYTHON" "$ROOT/examples/report.py" parts.jsonl
+	assert_line 'TTFT: 3250.000 ms'
+	assert_line 'eviction overhead: 250.000 ms'
+}
+
+@test "scoring and eviction in kv-prefill are a part of its record, with the work of learned tokens" {
+	kv-prefill -m "$DEMO" --device cpu --report run.jsonl -o full.kv "$PROMPT"
+	assert_equal "$(last '"eviction" in o')" False
+	kv-prefill -m "$DEMO" --device cpu --score snapkv --evict rate=0.2 --report run.jsonl -o small.kv "$PROMPT"
+	assert_equal "$(last 'o["eviction"]["flops"]["products"], 0 < o["eviction"]["flops"]["attention"] < o["flops"]["attention"]')" '(0, True)'
+	assert_equal "$(last '0 < o["eviction"]["wall"] < o["seconds"]["compute"]["wall"]')" True
+	kv-prefill -m "$DEMO" --device cpu --score "lookahead=$DEMO/lookahead" --evict rate=0.2 --report run.jsonl -o small.kv "$PROMPT"
+	# those of the learned tokens among all, but for the adapter's and those of the language model head
+	assert_equal "$(last '0.9 < o["flops"]["products"] * (o["tokens_run"] - 982) / o["tokens_run"] / o["eviction"]["flops"]["products"] < 1.1')" True
 }

@@ -3,6 +3,7 @@
 
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
+#include "cli/report.h"
 #include "cli/opt_score.h"
 
 const char *
@@ -11,6 +12,7 @@ opt_evict_cache(struct cache_evictor *v, const char *score, const char *evict)
 	const char *folder = score != NULL ? opt_score_words(&v->scorer, score) : NULL;
 
 	opt_evict_words(&v->evictor, evict);
+	v->hook = (struct evict_hook){ report_eviction_begin, report_eviction_end };
 	return folder;
 }
 

@@ -48,6 +48,9 @@ static struct {
 	int has_first;
 	struct clocks first;            /* start to first token; cpu: of these, waited */
 	struct op_counts first_work;
+	int has_eviction;
+	double eviction_began, eviction_seconds;
+	struct op_counts eviction_before, eviction_work;
 	uint64_t steps;
 	double step_began, step_seconds;
 	char *text;                     /* head, and room for the rest */
@@ -191,6 +194,29 @@ report_first_token(void)
 }
 
 void
+report_eviction_begin(void)
+{
+	if (!records())
+		return;
+	it.eviction_began = clock_of(CLOCK_MONOTONIC);
+	it.eviction_before = all_work();
+}
+
+void
+report_eviction_end(void)
+{
+	struct op_counts now, more;
+
+	if (!records())
+		return;
+	now = all_work();
+	more = op_counts_since(&now, &it.eviction_before);
+	op_counts_add(&it.eviction_work, &more);
+	it.eviction_seconds += clock_of(CLOCK_MONOTONIC) - it.eviction_began;
+	it.has_eviction = 1;
+}
+
+void
 report_step_begin(void)
 {
 	if (records())
@@ -270,17 +296,33 @@ add_work(const struct op_counts *w)
 	    w->rows_read, w->rows_written, w->indexes);
 }
 
+/* The end of an object: the work, where a device was open */
+static void
+add_part(const struct op_counts *work)
+{
+	if (it.devices > 0) {
+		add(",");
+		add_work(work);
+	}
+	add("}");
+}
+
 static void
 add_first_token(void)
 {
 	if (!it.has_first)
 		return;
 	add(",\"first_token\":{\"wall\":%.6f,\"wait\":%.6f", it.first.wall, it.first.cpu);
-	if (it.devices > 0) {
-		add(",");
-		add_work(&it.first_work);
-	}
-	add("}");
+	add_part(&it.first_work);
+}
+
+static void
+add_eviction(void)
+{
+	if (!it.has_eviction)
+		return;
+	add(",\"eviction\":{\"wall\":%.6f", it.eviction_seconds);
+	add_part(&it.eviction_work);
 }
 
 static void
@@ -306,6 +348,7 @@ add_rest(int status)
 	add_seconds();
 	add_numbers();
 	add_first_token();
+	add_eviction();
 	add(",\"in\":{\"bytes\":%" PRIu64 ",\"rows\":%" PRIu64 "},\"out\":{\"bytes\":%" PRIu64
 	    ",\"rows\":%" PRIu64 "}", it.watch.bytes_in, it.watch.rows_in, it.watch.bytes_out,
 	    it.watch.rows_out);

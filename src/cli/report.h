@@ -43,6 +43,9 @@ void report_count(const char *key, uint64_t n);
 void report_bytes_in(uint64_t n);
 /* Marks the time of the text's first token. */
 void report_first_token(void);
+/* Enclose scoring and eviction in the program, as often as there is some. */
+void report_eviction_begin(void);
+void report_eviction_end(void);
 /* Enclose each later step of decoding. */
 void report_step_begin(void);
 void report_step_end(void);

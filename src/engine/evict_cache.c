@@ -117,8 +117,8 @@ begin_choice(struct cache_evictor *v, const struct cache *c, struct score_job *j
 	return rc;
 }
 
-int
-evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
+static int
+begin_layer(struct cache_evictor *v, const struct cache *c, uint32_t l,
     const struct observation *obs, struct engine_error *e)
 {
 	const struct model *m = c->model;
@@ -151,6 +151,18 @@ evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	return rc;
 }
 
+int
+evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
+    const struct observation *obs, struct engine_error *e)
+{
+	int rc;
+
+	evict_hook_begin(&v->hook);
+	rc = begin_layer(v, c, l, obs, e);
+	evict_hook_end(&v->hook);
+	return rc;
+}
+
 /* Keeps the rows that the device has chosen. */
 static int
 finish_choice(struct cache_evictor *v, struct cache *c, struct score_job *job,
@@ -165,8 +177,8 @@ finish_choice(struct cache_evictor *v, struct cache *c, struct score_job *job,
 	return rc;
 }
 
-int
-evict_cache_finish(struct cache_evictor *v, struct cache *c, uint32_t l, struct engine_error *e)
+static int
+finish_layer(struct cache_evictor *v, struct cache *c, uint32_t l, struct engine_error *e)
 {
 	struct score_job *job = &v->begun[l % SCORE_AHEAD];
 	struct evict_plan *plan = &v->plan[l % SCORE_AHEAD];
@@ -187,6 +199,17 @@ evict_cache_finish(struct cache_evictor *v, struct cache *c, uint32_t l, struct 
 		kept_free(&kept);
 	}
 	free(score);
+	return rc;
+}
+
+int
+evict_cache_finish(struct cache_evictor *v, struct cache *c, uint32_t l, struct engine_error *e)
+{
+	int rc;
+
+	evict_hook_begin(&v->hook);
+	rc = finish_layer(v, c, l, e);
+	evict_hook_end(&v->hook);
 	return rc;
 }
 

@@ -13,15 +13,35 @@
 /* Default number of queries that a method reads, as in SnapKV's code */
 enum { EVICT_WINDOW = 32 };
 
+/* Told when work of scoring and eviction begins and ends; not nested. NULL: nobody is told */
+struct evict_hook {
+	void (*begin)(void), (*end)(void);
+};
+
 struct cache_evictor {
 	/* method NULL: rows are not scored. Its device becomes the cache's */
 	struct scorer scorer;
 	struct evictor evictor;         /* must not need to look ahead */
+	struct evict_hook hook;
 	/* the rest belongs to evict_cache.c: layers that are begun, layer l at l % SCORE_AHEAD */
 	struct score_job begun[SCORE_AHEAD];
 	struct kv_rows begun_rows[SCORE_AHEAD];
 	struct evict_plan plan[SCORE_AHEAD];    /* first NULL: the host chooses */
 };
+
+static inline void
+evict_hook_begin(const struct evict_hook *h)
+{
+	if (h->begin != NULL)
+		h->begin();
+}
+
+static inline void
+evict_hook_end(const struct evict_hook *h)
+{
+	if (h->end != NULL)
+		h->end();
+}
 
 /* Frees its members; the device must still be open. All zero is allowed. */
 void evict_cache_free(struct cache_evictor *);

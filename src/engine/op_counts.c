@@ -359,6 +359,18 @@ op_counts_start(struct device *d, struct op_counts *work, struct engine_error *e
 	return ENGINE_OK;
 }
 
+struct op_counts
+op_counts_since(const struct op_counts *now, const struct op_counts *before)
+{
+	return (struct op_counts){ .products = now->products - before->products,
+		.attention = now->attention - before->attention,
+		.retrieval = now->retrieval - before->retrieval,
+		.weights = now->weights - before->weights,
+		.rows_read = now->rows_read - before->rows_read,
+		.rows_written = now->rows_written - before->rows_written,
+		.indexes = now->indexes - before->indexes };
+}
+
 void
 op_counts_add(struct op_counts *sum, const struct op_counts *more)
 {

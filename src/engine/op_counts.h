@@ -26,5 +26,7 @@ int op_counts_start(struct device *d, struct op_counts *work, struct engine_erro
 
 /* Adds the counts; of device_peak it keeps the maximum. */
 void op_counts_add(struct op_counts *sum, const struct op_counts *more);
+/* Returns what was counted since `before`, without device_peak. */
+struct op_counts op_counts_since(const struct op_counts *now, const struct op_counts *before);
 
 #endif

@@ -126,7 +126,15 @@ drop_others(struct prefill_run *r, struct prompt_stream *s, uint32_t l, const ui
 static int
 run_learned(struct prefill_run *r, uint32_t l)
 {
-	return r->learned != NULL ? learned_layer(r->learned, r->s, r->ws, l, r->e) : ENGINE_OK;
+	const struct evict_hook *hook = &r->p->evict.hook;
+	int rc;
+
+	if (r->learned == NULL)
+		return ENGINE_OK;
+	evict_hook_begin(hook);
+	rc = learned_layer(r->learned, r->s, r->ws, l, r->e);
+	evict_hook_end(hook);
+	return rc;
 }
 
 /* Runs layers l0 .. l1-1 of a stream that began with n rows, and after the last one drops rows from
