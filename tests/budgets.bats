@@ -333,6 +333,28 @@ policy() {
 	assert_equal "$stderr" "kv-evict: layer 0 KV heads 0 and 1 have different rows: they cannot keep the same ones"
 }
 
+@test "--threshold keeps the rows that score at least so much, however many, and one where none does" {
+	for name in even ties window; do
+		for options in "--threshold 0.5" "--threshold 7 --sink 3 --recent 5" "--threshold -1000" "--threshold 5 --since 40 --recent 4" \
+		    "--threshold 1e9 --skip-layers 0,2" "--threshold 0.4 --select layer" "--threshold 5 --select chunk=7"; do
+			try $name $options
+		done
+	done
+	judge 420
+	kv-evict -q --threshold 1e9 even.kv -o out.kv
+	assert_equal "$(see out.kv '[l.rows for l in s.layers][0]')" "1 1 1 1"
+	assert_equal "$(see out.kv 's.provenance[-1]["options"]["threshold"]')" 1000000000.0
+	for word in "--budget 3" "--rate 0.5" "--policy ada" "--policy global" "--head-mask mask.tsv" "--of tokens" "--budgets mask.tsv" "--rows few"; do
+		run -2 --separate-stderr kv-evict --threshold 1 $word even.kv -o refused.kv
+		assert_regex "$stderr" '^kv-evict: --(threshold|of|budgets)'
+	done
+	for word in x nan inf ''; do
+		run -2 --separate-stderr kv-evict --threshold "$word" even.kv -o refused.kv
+		assert_regex "$stderr" '^kv-evict: --threshold'
+	done
+	refute [ -e refused.kv ]
+}
+
 @test "rows before --since all stay, and count nowhere" {
 	kv-evict --budget 5 --since 90 even.kv -o out.kv
 	assert_equal "$(see out.kv '[l.rows for l in s.layers]')" \

@@ -56,6 +56,7 @@ events() {
 	same "keydiff" keydiff "budget=12 sink=2" --budget 12 --sink 2
 	same "snapkv window=3 kernel=3 pool=max" "snapkv --window 3 --kernel 3 --pool max" "budget=15" --budget 15
 	same "knorm" knorm "rate=0.5" --rate 0.5
+	same "knorm" knorm "threshold=-1.5 recent=3" --threshold -1.5 --recent 3
 	same "cur norms=mean" "cur --norms mean" "budget=12" --budget 12
 	same "lagkv lag=4 sink=1" "lagkv --lag 4 --sink 1" "budget=15" --budget 15
 }

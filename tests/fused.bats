@@ -57,6 +57,7 @@ equal() {
 		sampled equal $model 700 "" "lagkv lag=60 cross" "rate=0.3 policy=ada"
 		sampled equal $model 700 "" cur budget=70
 		sampled equal $model 700 "" keydiff "rate=0.3 select=chunk=20"
+		sampled equal $model 700 "" keydiff "threshold=-0.2 recent=64"
 		sampled equal $model 700 "" recent "budget=100 sink=2"
 		sampled equal $model 91 "" "random seed=7" "budget=9"
 	done

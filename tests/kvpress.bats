@@ -95,6 +95,14 @@ for l in range(4):
 	done
 }
 
+@test "--threshold with recent rows keeps the rows of DMSPress" {
+	local ratio
+	for ratio in $ratios; do
+		ratios=$ratio edit="s/\<X\>/$(awk -v r="$ratio" 'BEGIN { print 8 * r - 14 }')/"
+		same 'DMSPress(KnormPress)' DMSPress
+	done
+}
+
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
 @test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }

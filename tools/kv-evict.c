@@ -32,8 +32,8 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-evict",
-	.synopsis = "--budget N | --rate R | --budgets FILE | --head-mask FILE | --rows FILE | "
-	    "--list\n"
+	.synopsis = "--budget N | --rate R | --budgets FILE | --threshold X\n"
+	    "| --head-mask FILE | --rows FILE | --list\n"
 	    "[-qvz] [-o FILE] [--alpha A] [--keep-queries] [--normalize] [--of WHAT]\n"
 	    "[--policy NAME] [--positions WHICH] [--progress WHEN] [--recent N] [--report FILE]\n"
 	    "[--select BY] [--since POSITION] [--sink N] [--skip-layers LIST] [--small WHAT]\n"

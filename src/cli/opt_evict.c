@@ -25,7 +25,7 @@ enum { STREAM_SINK = 128, STREAM_RECENT = 1024 };
 
 static uint32_t budget = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN, since;
 static double rate;                     /* 0 = not given */
-static double alpha = REAL_NOT_GIVEN, sparsity = REAL_NOT_GIVEN;
+static double alpha = REAL_NOT_GIVEN, sparsity = REAL_NOT_GIVEN, threshold = REAL_NOT_GIVEN;
 static const char *policy_name = "uniform", *select_name = "head", *of_name = "rows";
 static const char *small_name = "keep";
 static const char *heads_path, *budgets_path, *skip_text;
@@ -37,6 +37,8 @@ const struct opt evict_opts[] = {
 	{ 0, "rate", OPT_SHARE, &rate, 0, "R", "keep this share of them: 0.1 or 10%", OPT_HOW },
 	{ 0, "budgets", OPT_STRING, &budgets_path, 0, "FILE",
 	    "budgets: a line for each layer, rows or a share for each KV head", OPT_READS },
+	{ 0, "threshold", OPT_REAL, &threshold, 0, "X",
+	    "keep the rows that score at least X, however many", OPT_HOW },
 	{ 0, "of", OPT_STRING, &of_name, 0, "WHAT",
 	    "base of --rate: the rows of the head, or all tokens seen", OPT_HOW },
 	{ 0, "policy", OPT_STRING, &policy_name, 0, "NAME", POLICY_NAMES, OPT_HOW },
@@ -169,17 +171,27 @@ check_policy(struct evict_options *o, int looks)
 	o->normalize = normalize;
 }
 
+/* --budgets and --threshold stand in place of one budget for all */
+static void
+check_alone(const char *option, const struct evict_options *o)
+{
+	if (budget != NOT_GIVEN || rate != 0)
+		die(EXIT_USAGE, "--%s: not with --%s, which is one budget for all", option,
+		    rate != 0 ? "rate" : "budget");
+	if (heads_path != NULL)
+		die(EXIT_USAGE, "--%s: not with --head-mask, whose heads have no budget", option);
+	if (o->policy != policies)
+		die(EXIT_USAGE, "--%s: not with policy %s, which makes budgets of its own", option,
+		    o->policy->name);
+}
+
 static void
 check_budgets(const struct evict_options *o)
 {
-	if (budget != NOT_GIVEN || rate != 0)
-		die(EXIT_USAGE, "--budgets: not with --%s, which is one budget for all",
-		    rate != 0 ? "rate" : "budget");
-	if (heads_path != NULL)
-		die(EXIT_USAGE, "--budgets: not with --head-mask, whose heads have no budget");
-	if (o->policy != policies)
-		die(EXIT_USAGE, "--budgets: not with policy %s, which makes budgets of its own",
-		    o->policy->name);
+	check_alone("budgets", o);
+	if (threshold != REAL_NOT_GIVEN)
+		die(EXIT_USAGE, "--budgets: not with --threshold, which leaves as many rows as "
+		    "there are");
 	if (o->same_rows)
 		die(EXIT_USAGE, "--budgets: not with --select %s, where KV heads keep the same "
 		    "rows", select_name);
@@ -193,10 +205,13 @@ check_conflicts(const struct evict_options *o, int of_tokens)
 
 	if (budgets_path != NULL)
 		check_budgets(o);
+	if (threshold != REAL_NOT_GIVEN)
+		check_alone("threshold", o);
 	if (budget != NOT_GIVEN && rate != 0)
 		die(EXIT_USAGE, "give --budget or --rate, and not both");
-	if (budget == NOT_GIVEN && rate == 0 && heads_path == NULL && budgets_path == NULL)
-		die(EXIT_USAGE, "give --budget, --rate, --budgets or --head-mask");
+	if (budget == NOT_GIVEN && rate == 0 && heads_path == NULL && !o->by_threshold &&
+	    budgets_path == NULL)
+		die(EXIT_USAGE, "give --budget, --rate, --budgets, --threshold or --head-mask");
 	if (budget == 0)
 		die(EXIT_USAGE, "--budget 0 would keep nothing");
 	if (of_tokens && rate == 0 && budgets_path == NULL)
@@ -219,13 +234,16 @@ void
 opt_evict(struct evictor *v, int looks)
 {
 	struct evict_options o = { 0 };
-	int of_tokens, alone = budget == NOT_GIVEN && rate == 0 && budgets_path == NULL;
+	int of_tokens, alone = budget == NOT_GIVEN && rate == 0 && budgets_path == NULL &&
+	    threshold == REAL_NOT_GIVEN;
 
 	check_policy(&o, looks);
 	of_tokens = second_of("of", of_name, "rows", "tokens");
 	set_selection(&o);
 	o.budget = budget != NOT_GIVEN ? budget : 0;
 	o.rate = alone ? 1 : rate;
+	o.by_threshold = threshold != REAL_NOT_GIVEN;
+	o.threshold = o.by_threshold ? threshold : 0;
 	o.sink = sink != NOT_GIVEN ? sink : 0;
 	o.recent = recent != NOT_GIVEN ? recent : 0;
 	o.since = since;
@@ -263,6 +281,7 @@ opt_evict_list_of_rows(struct evictor *v, const char *path)
 	refuse_with_rows("budget", budget != NOT_GIVEN);
 	refuse_with_rows("rate", rate != 0);
 	refuse_with_rows("budgets", budgets_path != NULL);
+	refuse_with_rows("threshold", threshold != REAL_NOT_GIVEN);
 	refuse_with_rows("of", strcmp(of_name, "rows") != 0);
 	refuse_with_rows("policy", strcmp(policy_name, "uniform") != 0);
 	refuse_with_rows("alpha", alpha != REAL_NOT_GIVEN);
@@ -308,6 +327,8 @@ opt_evict_sign(const struct evictor *v)
 		sign_count("budget", budget);
 	if (rate != 0)
 		sign_real("rate", rate);
+	if (o->by_threshold)
+		sign_real("threshold", threshold);
 	sign_count("sink", heads_path != NULL ? o->stream_sink : o->sink);
 	sign_count("recent", heads_path != NULL ? o->stream_recent : o->recent);
 	if (o->policy != policies)

@@ -256,6 +256,22 @@ set_budget(struct kept *out, const struct ranked *r, uint32_t g, const struct ev
 	return EVICT_OK;
 }
 
+/* out->count[G] <- how many rows have at least the threshold, or are always kept; one, or one chunk,
+ * where a head would have none. */
+static void
+count_above(struct kept *out, const struct ranked *r, double threshold)
+{
+	const float *rank = r->rank;
+	uint32_t g, i;
+
+	for (g = 0; g < r->heads; rank += r->n[g++]) {
+		for (out->count[g] = 0, i = 0; i < r->n[g]; i++)
+			out->count[g] += rank[i] >= threshold;
+		if (out->count[g] == 0 && r->old[g] == 0 && r->n[g] > 0)
+			out->count[g] = rows_of_chunks(r, 1);
+	}
+}
+
 /* out->count[G] <- how many of the ranked rows stay. */
 static int
 share_budget(struct kept *out, const struct ranked *r, const struct evict_input *in,
@@ -266,6 +282,10 @@ share_budget(struct kept *out, const struct ranked *r, const struct evict_input 
 
 	if (in->count != NULL) {
 		memcpy(out->count, in->count, r->heads * sizeof *out->count);
+		return EVICT_OK;
+	}
+	if (opt->by_threshold) {
+		count_above(out, r, opt->threshold);
 		return EVICT_OK;
 	}
 	for (g = 0; g < r->heads; g++)
@@ -340,7 +360,7 @@ evict_choose(const struct evict_input *in, const struct evict_options *opt, stru
 int
 evict_plans(const struct evict_input *in, const struct evict_options *opt)
 {
-	return in->count == NULL && !opt->same_rows && opt->since == 0 &&
+	return in->count == NULL && !opt->same_rows && !opt->by_threshold && opt->since == 0 &&
 	    (opt->policy == NULL || (!policy_shares(opt->policy) && !opt->policy->global));
 }
 

@@ -160,6 +160,9 @@ int policy_shares(const struct policy *policy);
 struct evict_options {
 	uint32_t budget;        /* rows to keep in each KV head of each layer; 0: use rate */
 	double rate;            /* share of the rows to keep, 0 < rate <= 1 */
+	/* 1: in place of a budget the rows with a score of at least this stay, however many */
+	int by_threshold;
+	double threshold;
 	uint32_t sink;          /* first rows (positions < sink) always kept */
 	uint32_t recent;        /* last positions (>= next_position - recent) always kept */
 	uint32_t since;         /* rows at lower positions stay and count nowhere */

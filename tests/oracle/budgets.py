@@ -29,6 +29,7 @@ def arguments(words):
     parser.add_argument("--budget", type=int)
     parser.add_argument("--rate", type=Fraction)
     parser.add_argument("--budgets")
+    parser.add_argument("--threshold", type=float)
     parser.add_argument("--of", default="rows")
     parser.add_argument("--policy", default="uniform")
     parser.add_argument("--alpha", type=Fraction, default=Fraction(1, 5))
@@ -158,6 +159,9 @@ def ada_kvpress(heads, counts, args):
 def of_layer(heads, l, L, args):
     """Rows that stay in each head of a layer."""
     counts = []
+    if args.threshold is not None:
+        above = [sum(s >= args.threshold for _, s in head.rows) for head in heads]
+        return [n or int(head.n > 0 and not head.before) for n, head in zip(above, heads)]
     for g, head in enumerate(heads):
         if args.budgets and head.base > 0:
             word = table(args.budgets)[l][g]

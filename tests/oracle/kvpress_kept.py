@@ -39,11 +39,11 @@ import numpy
 import torch
 import transformers
 from kvpress import (AdaKVPress, BlockPress, ChunkKVPress, ChunkPress, ComposedPress,
-                     CompressionRatioDecodingPress, CURPress, DecodingPress, DuoAttentionPress,
-                     FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress, KVzipPress,
-                     LagKVPress, LUKVPress, ObservedAttentionPress, PerLayerCompressionPress,
-                     PrefillDecodingPress, PyramidKVPress, SnapKVPress, StreamingLLMPress,
-                     TOVAPress)
+                     CompressionRatioDecodingPress, CURPress, DecodingPress, DMSPress,
+                     DuoAttentionPress, FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
+                     KVzipPress, LagKVPress, LUKVPress, ObservedAttentionPress,
+                     PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, SnapKVPress,
+                     StreamingLLMPress, TOVAPress)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RATIOS = (0.5, 0.75, 0.9)
@@ -143,6 +143,9 @@ PRESSES = {
     "LUKVPress": (
         "LUKVPress(KeyDiffPress(), r), of KV head g in layer l goes the share "
         "r (0.5 + (37 (2 l + g) mod 100) / 200)", lukv),
+    "DMSPress": (
+        "DMSPress(KnormPress(), threshold=8 r - 14)",
+        lambda r, T: DMSPress(KnormPress(), threshold=8 * r - 14)),
     "ChunkPress": (
         "ChunkPress(KeyDiffPress(r), chunk_length=240)",
         lambda r, T: ChunkPress(KeyDiffPress(r), chunk_length=240)),
@@ -257,6 +260,10 @@ class Recorder:
         scores = self.scores[0].double().numpy()
         if isinstance(self.press, ChunkKVPress):
             scores = of_chunks(scores, self.press.chunk_length)
+        if isinstance(self.press, DMSPress):
+            for g, i in numpy.argwhere(abs(scores / self.press.threshold - 1) <= EPSILON):
+                self.near[l][g].add(self.rows[l][g][i])
+            return
         groups = [range(self.heads)] if together else [[g] for g in range(self.heads)]
         for group in groups:
             stay = {(g, i) for g in group for i in places[g]}
