@@ -35,12 +35,12 @@ truth() {
 		truth x.kv truth.kv
 		comparisons=()
 		while read -r method; do
-			kv-score --method "$method" x.kv -o scored.$method
+			scored x "$method" x.kv -o scored.$method
 			said truth.kv scored.$method scored.$method.json 0.05 0.1 0.5 1
 			kv-evict -q --rate 0.3 --keep-queries scored.$method -o small.$method
 			said truth.kv small.$method small.$method.json 0.1
 			# scored again, so that there is everything to say
-			kv-score --method "$method" small.$method | kv-evict --rate 1 --keep-queries | kv-score --method random -o again.$method
+			scored x "$method" small.$method | kv-evict --rate 1 --keep-queries | kv-score --method random -o again.$method
 			said truth.kv again.$method again.$method.json 0.2
 		done < <(kv-score --list | cut -d ' ' -f 1)
 		run "$PYTHON" "$ORACLE/agreement.py" "${comparisons[@]}"
@@ -59,7 +59,7 @@ truth() {
 			assert_equal "$(json oracle.json 'o["kept"] == o["best"] > 0')" True
 			all=()
 			while read -r method; do
-				kv-score --method "$method" x.kv | kv-evict -q --rate $rate | kv-diff --json --scores truth.kv - >$method.json
+				scored x "$method" x.kv | kv-evict -q --rate $rate | kv-diff --json --scores truth.kv - >$method.json
 				all+=("$method.json")
 			done < <(kv-score --list | cut -d ' ' -f 1)
 			"$PYTHON" -c '

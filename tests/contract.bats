@@ -32,7 +32,7 @@ setup_file() {
 	kv-score --list | cut -d ' ' -f 1 >methods
 	for name in "${shapes[@]}"; do
 		while read -r method; do
-			kv-score -j 1 --method "$method" "$name.kv" -o "$name.$method.scored"
+			scored "$name" "$method" -j 1 "$name.kv" -o "$name.$method.scored"
 			for budget in 5 11 24 60; do
 				noted "$name" "$method" --budget $budget
 			done
@@ -96,14 +96,14 @@ judge() {
 @test "the same input gives the same bytes, through files and through pipes, with any number of threads" {
 	while read -r method; do
 		kv-evict --rate 0.4 ragged8.$method.scored -o a.kv
-		kv-score -j 3 --method $method <ragged8.kv | kv-evict --rate 0.4 - | cmp a.kv -
+		scored ragged8 $method -j 3 <ragged8.kv | kv-evict --rate 0.4 - | cmp a.kv -
 	done <methods
 }
 
 @test "evicting twice with one budget is evicting once" {
 	while read -r method; do
 		kv-evict -q --budget 11 --keep-queries ragged4.$method.scored -o once.kv
-		kv-score --method $method once.kv | kv-evict -q --budget 11 -o twice.kv
+		scored ragged4 $method once.kv | kv-evict -q --budget 11 -o twice.kv
 		assert_equal "$(logical twice.kv)" "$(logical once.kv)"
 	done <methods
 }

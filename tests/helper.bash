@@ -264,3 +264,15 @@ small_indexes() {
 	    kv-index --clusters --cluster-count 9 --sink-rows 5 |
 	    kv-index --low-rank --rank 10 --chunk-rows 4 --outliers 3 --local 2
 }
+
+# scored NAME METHOD OPTION ...: kv-score with any method; one that needs
+# filters gets some of the shape of NAME.kv
+scored() {
+	local name=$1 method=$2
+	shift 2
+	if [ "$method" = qfilter ]; then
+		"$PYTHON" "$ORACLE/sine_filters.py" "$name.kv" "$name.filters"
+		set -- --filters "$name.filters" "$@"
+	fi
+	kv-score --method "$method" "$@"
+}

@@ -103,6 +103,11 @@ for l in range(4):
 	done
 }
 
+@test "qfilter keeps the rows of QFilterPress" {
+	"$PYTHON" "$ORACLE/sine_filters.py" 4 2 32 filters.safetensors
+	same QFilterPress QFilterPress
+}
+
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
 @test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }

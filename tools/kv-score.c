@@ -29,8 +29,8 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-score",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
-	    "[--cross] [--device DEVICE] [--keep-last] [--kernel K] [--lag N] [--local N]\n"
-	    "[--norms WHICH] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
+	    "[--cross] [--device DEVICE] [--filters FILE] [--keep-last] [--kernel K] [--lag N]\n"
+	    "[--local N] [--norms WHICH] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
 	    "[--progress WHEN] [--reduce HOW] [--report FILE] [--since POSITION] [--sink N]\n"
 	    "[--window W] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
@@ -106,7 +106,8 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 {
 	const struct kv_head *head = kv_reader_head(r);
 	const struct method *method = scorer.method;
-	struct score_job l = { .in = { .layer = layer, .query_heads = head->model.query_heads,
+	struct score_job l = { .in = { .layer = layer, .layers = head->model.layers,
+	    .query_heads = head->model.query_heads,
 	    .width = head->model.head_width, .rows = kv_current_rows(r),
 	    .key_type = kv_head_row_type(head, KV_KEYS, layer),
 	    .value_type = kv_head_row_type(head, KV_VALS, layer),

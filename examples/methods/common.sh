@@ -108,7 +108,7 @@ kind_of() {
 		;;
 	tsp_rate) kind='a share above 0, up to 1' ;;
 	keys | policy | pool | values) kind='a word of letters and digits' ;;
-	adapter | draft_model | heads | retriever) kind='a name of one line' ;;
+	adapter | draft_model | filters | heads | retriever) kind='a name of one line' ;;
 	instruction | stop) kind='a text' ;;
 	*) return 1 ;;
 	esac

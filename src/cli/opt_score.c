@@ -10,7 +10,7 @@
 
 #define NO_SEED UINT64_MAX
 
-static const char *over_name, *pool_name, *reduce_name, *order_name, *norms_name;
+static const char *over_name, *pool_name, *reduce_name, *order_name, *norms_name, *filters_path;
 static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
 static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
@@ -32,6 +32,8 @@ const struct opt score_opts[] = {
 	{ 0, "lag", OPT_COUNT, &lag, 0, "N", "rows of a partition of lagkv (128)", OPT_HOW },
 	{ 0, "cross", OPT_FLAG, &cross, 1, NULL,
 	    "rows of all partitions of lagkv compete: no ranks", OPT_HOW },
+	{ 0, "filters", OPT_STRING, &filters_path, 0, "FILE",
+	    "Q-Filters of the model, a safetensors file (qfilter)", OPT_READS },
 	{ 0, "local", OPT_COUNT, &local, 0, "N",
 	    "rows that cur compares, 0 = all (16)", OPT_HOW },
 	{ 0, "norms", OPT_STRING, &norms_name, 0, "WHICH",
@@ -76,6 +78,7 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "cross", cross);
 	refuse_unused(method, "local", local != NOT_GIVEN);
 	refuse_unused(method, "norms", norms_name != NULL);
+	refuse_unused(method, "filters", filters_path != NULL);
 }
 
 static unsigned
@@ -90,6 +93,18 @@ one_of(const char *option, const char *name, const char *const *names, unsigned 
 			return i;
 	die(EXIT_USAGE, "--%s: '%s' is not one of its values, see --help%s", option, name,
 	    did_you_mean("", name, names));
+}
+
+static void
+load_filters(struct scorer *s)
+{
+	struct engine_error e;
+
+	if (filters_path == NULL)
+		die(EXIT_USAGE, "method %s needs --filters FILE, which is made for the model by "
+		    "train/q_filters.py", s->method->name);
+	must(query_filters_load(&s->filters, filters_path, &e), &e);
+	memcpy(s->options.filters, s->filters.hash, sizeof s->options.filters);
 }
 
 void
@@ -132,6 +147,8 @@ opt_score(struct scorer *s, const char *name)
 	o.cross = cross;
 	scorer_init(s, method, &o, processors());
 	s->since = since;
+	if (method->needs & NEED_FILTER)
+		load_filters(s);
 }
 
 void

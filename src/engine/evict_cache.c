@@ -129,7 +129,8 @@ begin_layer(struct cache_evictor *v, const struct cache *c, uint32_t l,
 
 	evict_plan_free(&v->plan[l % SCORE_AHEAD]);     /* from a layer that failed */
 	*rows = cache_rows(c, l);
-	*job = (struct score_job){ .in = { .layer = l, .query_heads = m->id.query_heads,
+	*job = (struct score_job){ .in = { .layer = l, .layers = m->id.layers,
+	    .query_heads = m->id.query_heads,
 	    .width = m->id.head_width, .rows = rows, .key_type = rows_k_type(&c->layer[l]),
 	    .value_type = rows_v_type(&c->layer[l]),
 	    .next_position = c->next_position, .sees = m->layer[l].window },

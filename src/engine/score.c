@@ -26,6 +26,7 @@ scorer_free(struct scorer *s)
 	free(s->known_q_pos);
 	s->known_q_pos = NULL;
 	s->n_known = 0;
+	query_filters_free(&s->filters);
 }
 
 uint32_t
@@ -330,6 +331,21 @@ score_finish(struct scorer *s, struct score_job *job, float *score, struct engin
 		free(host.values);
 	}
 	return rc == ENGINE_OK ? refuse_nan(score, rows, job->in.layer, e) : rc;
+}
+
+int
+score_filter(const struct scorer *s, struct score_input *in, struct engine_error *e)
+{
+	const struct query_filters *f = &s->filters;
+
+	if (!(s->method->needs & NEED_FILTER))
+		return ENGINE_OK;
+	if (f->layers != in->layers || f->heads != in->rows->heads || f->width != in->width)
+		return engine_fail(e, ENGINE_EDAMAGED, "%s: filters of %u layers, %u KV heads and "
+		    "a head width of %u, and the model has %u, %u and %u", f->path, f->layers,
+		    f->heads, f->width, in->layers, in->rows->heads, in->width);
+	in->filter = f->at + (size_t)in->layer * f->heads * f->width;
+	return ENGINE_OK;
 }
 
 int

@@ -7,6 +7,7 @@
 #define KVPIPE_SCORE_H
 
 #include "engine/readback.h"
+#include "engine/query_filters.h"
 #include "methods/methods.h"
 
 /* The most layers that may be begun and not finished */
@@ -19,6 +20,7 @@ struct scorer {
 	 * pooling; 0 = none */
 	uint32_t since;
 	unsigned threads;               /* of the host, at least 1 */
+	struct query_filters filters;   /* for methods with NEED_FILTER; freed by scorer_free() */
 	/* the device of the rows, or for scoring rows of the host; ops NULL: none, possible for
 	 * methods without NEED_WINDOW. May be set until the first layer */
 	struct device device;

@@ -209,10 +209,12 @@ int
 score_begin(struct scorer *s, struct score_job *job, struct engine_error *e)
 {
 	score_op *op = job->device_rows != NULL ? score_op_of(s->method, s->device.ops) : NULL;
-	int rc = ENGINE_OK;
+	int rc = score_filter(s, &job->in, e);
 
 	job->by_op = op != NULL;
 	job->made_slot = job->mass_slot = -1;
+	if (rc != ENGINE_OK)
+		return rc;
 	if (op != NULL || (s->method->needs & NEED_WINDOW))
 		rc = begin_rows(s, job, op, e);
 	if (rc == ENGINE_OK && job->device_rows != NULL && (s->method->needs & NEED_MASS))

@@ -256,8 +256,8 @@ set_budget(struct kept *out, const struct ranked *r, uint32_t g, const struct ev
 	return EVICT_OK;
 }
 
-/* out->count[G] <- how many rows have at least the threshold, or are always kept; one, or one chunk,
- * where a head would have none. */
+/* out->count[G] <- how many rows have at least the threshold, or are always kept; one, or one
+ * chunk, where a head would have none. */
 static void
 count_above(struct kept *out, const struct ranked *r, double threshold)
 {

@@ -45,6 +45,8 @@ one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_
 		one.values = (const char *)in->values +
 		    row * kv_row_bytes(in->value_type, in->width);
 	one.first_row = NULL;
+	if (in->filter != NULL)
+		one.filter = in->filter + (size_t)g * in->width;
 	if (in->window_mass != NULL)
 		one.window_mass = in->window_mass + (size_t)g * R * in->stride;
 	if (in->mass != NULL)

@@ -21,6 +21,8 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return order_names[opt->order];
 	if (strcmp(name, "over-queries") == 0)
 		return over_names[opt->over_queries];
+	if (strcmp(name, "filters") == 0)
+		return opt->filters;
 	if (strcmp(name, "norms") == 0)
 		return norms_names[opt->norms];
 	*number = strcmp(name, "kernel") == 0 ? opt->kernel :

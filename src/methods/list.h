@@ -41,6 +41,9 @@ METHOD(lagkv, NEED_KEYS | NEED_VALUES, "sink lag cross", NO_OP, "",
 METHOD(cur, NEED_KEYS | NEED_VALUES, "sink local norms", NO_OP, "curdkv",
     "squared norms of key and value, each over those of its neighbours (CurDKV)",
     .kernel = 1, .sink = 4, .local = 16)
+METHOD(qfilter, NEED_KEYS | NEED_FILTER, "filters", NO_OP, "qfilters q-filters",
+    "projection of the key on the common direction of queries (Q-Filters)",
+    .kernel = 1)
 METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)

@@ -26,7 +26,8 @@ enum {
 	NEED_EVERY_QUERY = 32,
 	/* some observation queries are of tokens that are not stored: learned tokens, a draft */
 	NEED_UNSTORED = 64,
-	NEED_VALUES = 128       /* in.values */
+	NEED_VALUES = 128,      /* in.values */
+	NEED_FILTER = 256       /* in.filter */
 };
 
 /* How cur makes one number of the norms of key and value */
@@ -47,10 +48,11 @@ struct score_options {
 	int cross;              /* lagkv: rows of all partitions compete, without ranks */
 	uint32_t local;         /* cur: rows of a window, 0 = all */
 	enum norms norms;       /* cur */
+	char filters[17];       /* qfilter: names the filters, 16 hexadecimal digits */
 };
 
 struct score_input {
-	uint32_t layer;
+	uint32_t layer, layers;                 /* l of L */
 	/* KV head of the layer that rows' first one is: 0, unless method_score() calls a method
 	 * one head at a time */
 	uint32_t head;
@@ -72,6 +74,7 @@ struct score_input {
 	const float *mass;
 	/* attention mass from probe tokens, which are not stored, in the same order; or NULL */
 	const float *probe_mass;
+	const float *filter;                    /* [G][E] qfilter: a direction of each KV head */
 	uint32_t window;                        /* W, 0 without observation */
 	/* [W] positions of the observation queries, ascending; at next_position or above: of
 	 * tokens that are not stored */

@@ -42,8 +42,10 @@ from kvpress import (AdaKVPress, BlockPress, ChunkKVPress, ChunkPress, ComposedP
                      CompressionRatioDecodingPress, CURPress, DecodingPress, DMSPress,
                      DuoAttentionPress, FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
                      KVzipPress, LagKVPress, LUKVPress, ObservedAttentionPress,
-                     PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, SnapKVPress,
-                     StreamingLLMPress, TOVAPress)
+                     PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
+                     SnapKVPress, StreamingLLMPress, TOVAPress)
+
+import sine_filters
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RATIOS = (0.5, 0.75, 0.9)
@@ -95,6 +97,14 @@ def lukv(ratio, tokens):
     return press
 
 
+def qfilter(ratio, tokens):
+    """kvpress fetches filters for models that it knows by name."""
+    filters = torch.tensor([[[sine_filters.number(l, g, e) for e in range(32)] for g in range(2)]
+                            for l in range(4)])
+    QFilterPress.load_q_filters = staticmethod(lambda name: filters)
+    return QFilterPress(ratio)
+
+
 # name of the file: how the press is constructed, as text and in fact
 PRESSES = {
     "KnormPress": ("KnormPress(r)", lambda r, T: KnormPress(r)),
@@ -106,6 +116,8 @@ PRESSES = {
     "CURPress-kv_avg": (
         "CURPress(r, leverage_type='kv_avg', use_local_approximation=False)",
         lambda r, T: CURPress(r, leverage_type="kv_avg", use_local_approximation=False)),
+    "QFilterPress": (
+        "QFilterPress(r), filters of tests/oracle/sine_filters.py", qfilter),
     "StreamingLLMPress": ("StreamingLLMPress(r)", lambda r, T: StreamingLLMPress(r)),
     "SnapKVPress": ("SnapKVPress(r)", lambda r, T: SnapKVPress(r)),
     "TOVAPress": ("TOVAPress(r)", lambda r, T: TOVAPress(r)),

@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 sys.dont_write_bytecode = True
 
 import kvread
+import sine_filters
 
 
 def sight(snapshot, l):
@@ -216,6 +217,12 @@ def cur(snapshot, l, g, o):
     return score
 
 
+def qfilter(snapshot, l, g, o):
+    keys = snapshot.array(l, 'keys', g).astype(np.float64)
+    f = [sine_filters.number(l, g, e) for e in range(keys.shape[1])]
+    return -keys @ np.array(f, dtype=np.float32).astype(np.float64)
+
+
 def recent(snapshot, l, g, o):
     sink = int(o.get('sink', 4))
     return np.array([np.inf if p < sink else float(p) for p in snapshot.layers[l].positions[g]])
@@ -237,7 +244,8 @@ def random(snapshot, l, g, o):
 
 
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, knorm,
-                                     keydiff, lagkv, cur, recent, random)}
+                                     keydiff, lagkv, cur, qfilter, recent,
+                                     random)}
 
 
 def drop_before(snapshot, position):
