@@ -319,6 +319,11 @@ policy() {
 	done
 	run "$PYTHON" "$ORACLE/budgets.py" <"$BATS_TEST_TMPDIR/runs"
 	assert_output "660 heads"
+	# -inf beside +inf
+	for ((i = 0; i < 40; i++)); do ((i % 20 == 3)) && echo -inf || { ((i % 20 == 4)) && echo inf || echo $i; }; done >both
+	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 20 --scores both -o both.kv
+	kv-evict -q --select chunk=5 --budget 5 both.kv -o out.kv
+	assert_equal "$(positions out.kv 0 1)" "0 1 2 3 4"
 	kv-evict --select layer --rate 0.4 even.kv -o a.kv
 	kv-evict --select chunk=1 --rate 0.4 even.kv -o b.kv
 	assert_equal "$(logical a.kv)" "$(logical b.kv)"

@@ -109,7 +109,7 @@ static void
 rank_chunks(struct ranked *r, uint32_t chunk)
 {
 	const uint32_t n = r->n[0];
-	uint32_t first, i, g, rows, infinite = 0;
+	uint32_t first, i, g, rows, stays, infinite = 0;
 	double sum;
 
 	if (n < chunk)
@@ -117,9 +117,14 @@ rank_chunks(struct ranked *r, uint32_t chunk)
 	r->chunk = chunk;
 	for (first = 0; first < n; first += rows) {
 		rows = n - first < chunk ? n - first : chunk;
-		for (sum = 0, i = first; i < first + rows; i++)
-			sum = r->rank[i] == INFINITY ? INFINITY : sum + r->rank[i];
-		infinite += sum == INFINITY ? rows : 0;
+		for (sum = 0, stays = 0, i = first; i < first + rows; i++) {
+			stays |= r->rank[i] == INFINITY;
+			sum += r->rank[i];
+		}
+		if (stays) {                            /* also beside -inf */
+			sum = INFINITY;
+			infinite += rows;
+		}
 		for (i = first; i < first + rows; i++)
 			for (g = 0; g < r->heads; g++)
 				r->rank[(size_t)g * n + i] = (float)(sum / rows);
