@@ -26,11 +26,13 @@ def read(options):
 
 
 class Llama:
+    full = "f16"
+
     def __init__(self, gguf, tokens):
         self.gguf, self.tokens = gguf, tokens
 
-    def logits(self, ids, options):
-        """[tokens][vocabulary], after each of the tokens"""
+    def forced(self, ids, half, options):
+        """[tokens][vocabulary], after each of the tokens of the second half; shares of bytes"""
         import llama_cpp
         keys, values, rotated = read(options)
         os.environ.pop(DISABLE, None)
@@ -40,7 +42,8 @@ class Llama:
                                 logits_all=True, flash_attn=True, type_k=TYPES[keys][0],
                                 type_v=TYPES[values][0], verbose=False)
         llama.eval(ids)
-        return llama.scores[:len(ids)]
+        return (llama.scores[half:len(ids)],
+                {"bytes": self.bytes_of(options) / self.bytes_of(self.full)})
 
     @staticmethod
     def bytes_of(options):

@@ -19,6 +19,10 @@ half stays full (full_sinks.py). The programs are found by PATH.
 
 --llama GGUF measures llama.cpp instead, with the same weights and tokens, beside its own f16 rows:
 all of --rows are its types then, with and without its rotation (quantised_llama.py).
+
+--transformers measures the quantised cache of Hugging Face's transformers instead, with the same
+weights and tokens in float32, beside its own full cache; the second half runs one token at a time.
+--rows are its settings then (quantised_transformers.py).
 """
 
 import argparse
@@ -31,6 +35,7 @@ import tempfile
 
 import full_sinks
 import quantised_llama
+import quantised_transformers
 from measure_table import cell, check_table, md_table, summaries, write_tables
 from task_records import TaskError, run
 
@@ -137,20 +142,20 @@ class Passage:
                 "bytes": kv_bytes(self.path("small.kv")) / self.bytes}
 
 
-class LlamaPassage:
-    """The same of llama.cpp, which quantises each row when it is made, beside its own f16 rows"""
+class OtherPassage:
+    """The same of another program, beside its own full rows"""
 
-    def __init__(self, llama, ids):
-        self.llama, self.ids = llama, [int(token) for token in ids]
+    def __init__(self, other, ids):
+        self.other, self.ids = other, [int(token) for token in ids]
         self.half = len(ids) // 2
-        self.full = Full(self.forced("f16"), self.ids[self.half:])
+        self.full = Full(self.forced(other.full)[0], self.ids[self.half:])
 
     def forced(self, options):
-        return self.llama.logits(self.ids, options)[self.half:]
+        return self.other.forced(self.ids, self.half, options)
 
     def measure(self, options):
-        return {**self.full.compare(self.forced(options)),
-                "bytes": self.llama.bytes_of(options) / self.llama.bytes_of("f16")}
+        logits, shares = self.forced(options)
+        return {**self.full.compare(logits), **shares}
 
 
 class Full:
@@ -205,9 +210,17 @@ def passages(ids, options):
     return [ids[i * step:i * step + length] for i in range(count)]
 
 
+def other_module(options):
+    """Whose ROWS and read() are those of the program that is measured; None for kvpipe's"""
+    if options.llama:
+        return quantised_llama
+    return quantised_transformers if options.transformers else None
+
+
 def chosen_rows(options):
-    if options.llama and not options.rows:
-        return {words: words for words in quantised_llama.ROWS}
+    other = other_module(options)
+    if other and not options.rows:
+        return {words: words for words in other.ROWS}
     with open(os.path.join(options.model, "config.json"), encoding="utf-8") as file:
         layers = json.load(file)["num_hidden_layers"]
     if not options.rows:
@@ -218,9 +231,15 @@ def chosen_rows(options):
         if not equals or not words.strip():
             raise TaskError(f"--rows {text}: not NAME=OPTIONS")
         chosen[name] = words
-        if options.llama:
-            quantised_llama.read(words)
+        if other:
+            other.read(words)
     return chosen
+
+
+def other_program(options):
+    if options.llama:
+        return quantised_llama.Llama(options.llama, options.tokens)
+    return quantised_transformers.Transformers(options.model) if options.transformers else None
 
 
 def small_cell(summary):
@@ -248,7 +267,10 @@ def arguments():
                         help="OPTIONS are of kv-prefill")
     parser.add_argument("--sinks", type=int, metavar="N",
                         help="measure what N full rows at the beginning would bring")
-    parser.add_argument("--llama", metavar="GGUF", help="measure llama.cpp")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--llama", metavar="GGUF", help="measure llama.cpp")
+    other.add_argument("--transformers", action="store_true",
+                       help="measure transformers' quantised cache")
     parser.add_argument("--table", action="append", default=[], metavar="FILE",
                         help="NAME.md or NAME.tsv, repeatable")
     return parser.parse_args()
@@ -261,10 +283,10 @@ def main():
     if options.n < 1 or options.tokens < 4:
         raise TaskError("-n is at least 1, --tokens at least 4")
     rows, chosen = [], chosen_rows(options)
-    llama = quantised_llama.Llama(options.llama, options.tokens) if options.llama else None
+    other = other_program(options)
     for number, ids in enumerate(passages(ids_of(options.model, options.text), options)):
         with tempfile.TemporaryDirectory(prefix="quantised.") as folder:
-            passage = LlamaPassage(llama, ids) if llama else Passage(folder, options, ids)
+            passage = OtherPassage(other, ids) if other else Passage(folder, options, ids)
             for name, words in chosen.items():
                 rows.append({"rows": name, "question": number,
                              "measures": passage.measure(words)})

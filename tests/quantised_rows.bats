@@ -46,6 +46,25 @@ print(round(divergence, 6))'
 	assert_line --index 0 "0.0 ${lines[1]} 0.5"
 }
 
+@test "settings of transformers are those of its cache, and bytes those that it stores" {
+	run -0 "$PYTHON" -c '
+import quantised_transformers as t
+for words in t.ROWS:
+    t.read(words)
+print(t.read("quanto 2 axis_key=-1 group=32"))
+class Tensor:
+    def __init__(self, numbers, dtype, size):
+        self.numbers, self.dtype, self.size = numbers, dtype, size
+    def numel(self): return self.numbers
+    def element_size(self): return self.size
+class Wrapped:
+    codes, scale = Tensor(32, "torch.uint8", 1), Tensor(1, "torch.float32", 4)
+    def __tensor_flatten__(self): return ["codes", "scale"], {}
+print(t.bytes_of([None, (Tensor(3, "torch.bfloat16", 2), {"scale": Tensor(1, "torch.float32", 4), "bits": 4})]), t.bytes_of(Wrapped()))'
+	assert_line --index 0 "{'backend': 'quanto', 'nbits': 2, 'axis_key': -1, 'q_group_size': 32}"
+	assert_line --index 1 "8 34"
+}
+
 @test "with --in-prompt the prompt attends to quantised rows, too" {
 	run -0 --separate-stderr loss --text text -n 1 --tokens 300 --rows 'q4=--keys q4_0 --values q4_0' --table after.tsv
 	run -0 --separate-stderr loss --text text -n 1 --tokens 300 --rows 'q4=--keys q4_0 --values q4_0' --in-prompt --table in.tsv
@@ -62,6 +81,12 @@ print(round(divergence, 6))'
 	assert_line 'quantised_rows.py: kv-quantize ended with status 2'
 	run -2 loss --text text -n 1 --tokens 60 --rows 'q4=q4_2 rotated' --llama x.gguf
 	assert_output 'quantised_rows.py: --rows q4_2 rotated: not TYPE [TYPE] [rotated] of f16, q4_0, q4_1, q5_0, q8_0'
+	for words in 'quanto 3' 'quanto 8' 'fp8 4' 'hqq' 'q4_0' 'hqq 4 axis_key=' 'hqq 4 group' 'quanto 4 width=8'; do
+		run -2 loss --text text -n 1 --tokens 60 --rows "q4=$words" --transformers
+		assert_output "quantised_rows.py: --rows $words: not fp8, nor quanto or hqq, BITS and words of axis_key=N, axis_value=N, group=N, residual=N"
+	done
+	run -2 loss --text text --transformers --llama x.gguf
+	assert_line --partial 'not allowed with argument'
 	run -2 loss --text text --table x.txt
 	assert_output 'quantised_rows.py: x.txt: the name of a table ends in .md or .tsv'
 }
