@@ -312,10 +312,13 @@ opt_evict_words(struct evictor *v, const char *text)
 const char *
 opt_evict_text(const struct evictor *v, const char *text)
 {
+	static char *own;               /* of the last call */
 	const char *name = v->options.policy->name;
 
-	return strcmp(policy_name, name) == 0 ? text :
-						option_reworded("evict", text, "policy", name);
+	if (strcmp(policy_name, name) == 0)
+		return text;
+	free(own);
+	return own = option_reworded("evict", text, "policy", name);
 }
 
 void

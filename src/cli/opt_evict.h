@@ -27,8 +27,8 @@ void opt_evict_list_of_rows(struct evictor *v, const char *path);
  * expected, so it is a note and not a warning. */
 void opt_evict_tell(const struct evictor *v, int usual);
 
-/* Returns text, that of --evict, with an alias replaced by the policy's name; valid until the
- * program ends. */
+/* Returns text, that of --evict, with an alias replaced by the policy's name; valid until the next
+ * call. */
 const char *opt_evict_text(const struct evictor *v, const char *text);
 
 /* Adds the options to the provenance (sign_count() and so on). */
