@@ -27,6 +27,7 @@ LABELS = {"kept": "rows kept when the answer begins, %",
 MARKS = "osD^v<>PXph*"
 HEIGHTS = {"score": ("score", "low", "high"), "nll": ("nll", "nll_low", "nll_high")}
 GREY, RED = "0.45", "#d62728"
+LEGEND_LINE = 0.23          # inches
 TICKS = 1, 2, 5, 10, 20, 50, 100
 SAME = 2        # % that methods differ by at most where a picture of it would be one upright line
 
@@ -165,8 +166,9 @@ def main():
     for axes in grid.flat:
         for handle, label in zip(*axes.get_legend_handles_labels()):
             seen.setdefault(label, handle)
-    figure.legend(handles=[*seen.values(), *open_mark(panels)], loc="outside right upper",
-                  frameon=False)
+    handles = [*seen.values(), *open_mark(panels)]
+    figure.set_figheight(max(figure.get_figheight(), LEGEND_LINE * (len(handles) + 1)))
+    figure.legend(handles=handles, loc="outside right upper", frameon=False)
     for path in options.pictures:
         save(figure, path)
 
