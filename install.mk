@@ -20,11 +20,10 @@ installed_examples = \
 	    python/*.py)) \
 	$(addprefix examples/demo-model/,README.md config.json generation_config.json \
 	    model.safetensors tokenizer.json tokenizer_config.json kvpipe-methods.conf \
-	    duoattention.tsv q_filters.safetensors documents.py bpe.py corpus.py) \
-	$(wildcard examples/demo-model/lookahead/* examples/demo-model/retrieval-head/*) \
+	    duoattention.tsv documents.py bpe.py corpus.py) \
+	$(wildcard $(addprefix examples/demo-model/,lookahead/* retrieval-head/* q-filters/*)) \
 	$(wildcard $(addprefix examples/smollm2/,README.md hub_folder.py kvpipe-methods.conf *.tsv \
-	    *.safetensors \
-	    lookahead/* retrieval-head/*))
+	    lookahead/* retrieval-head/* q-filters/*))
 installed_python = $(wildcard python/kvsnapshot/*.py)
 pages = $(wildcard man/*.[1-9])
 

@@ -61,7 +61,7 @@ equal() {
 		sampled equal $model 700 "" recent "budget=100 sink=2"
 		sampled equal $model 91 "" "random seed=7" "budget=9"
 	done
-	equal demo 91 "" "qfilter filters=$DEMO/q_filters.safetensors" rate=0.3
+	equal demo 91 "" "qfilter filters=$DEMO/q-filters" rate=0.3
 }
 
 @test "more than one tile: the snapshot is that of a pipe with the default tile" {
