@@ -162,8 +162,11 @@ check_coded(void)
 			check(kv_coded_keys(types[t], n, R) == known[i].keys &&
 			    kv_coded_values(types[t], n, R) == known[i].values,
 			    "coded of %u rows with %u", n, R);
-		check(kv_coded_keys(KV_ROW_Q8_0, n, R) == n &&
-		    kv_coded_values(KV_ROW_FP8, n, 0) == n, "coded of %u rows of other types", n);
+		check(kv_coded_keys(KV_ROW_Q8_0, n, R) == known[i].values &&
+		    kv_coded_values(KV_ROW_Q4_0 | KV_ROW_HADAMARD, n, R) == known[i].values &&
+		    kv_coded_values(KV_ROW_FP8, n, 0) == n &&
+		    kv_coded_keys(KV_ROW_BF16, n, R) == n && kv_coded_values(KV_ROW_F32, n, R) == n,
+		    "coded of %u rows of other types with %u", n, R);
 	}
 }
 

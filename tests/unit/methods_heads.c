@@ -17,7 +17,7 @@ static const uint32_t count[HEADS] = { 9000, 1, 0, 7001, 4095 };
 static uint32_t *pos[HEADS];
 static const struct kv_rows rows = { HEADS, count, (const uint32_t *const *)pos };
 static uint32_t window_pos[WINDOW];
-static float *keys, *mass, *window_mass;
+static float *keys, *values, *mass, *window_mass;
 
 static float
 any(void)
@@ -46,6 +46,7 @@ make_layer(uint32_t next)
 	uint32_t g, s;
 
 	keys = many(total * WIDTH);
+	values = many(total * WIDTH);
 	mass = many(total * R);
 	window_mass = many((size_t)HEADS * R * count[0]);
 	for (g = 0; g < HEADS; g++) {
@@ -61,8 +62,9 @@ static void
 check_method(const struct method *m, uint32_t next)
 {
 	static const unsigned threads[] = { 1, 2, 3, 64, 1000 };
-	struct score_input in = { .layer = 2, .query_heads = HEADS * R, .width = WIDTH,
-	    .rows = &rows, .keys = keys, .key_type = KV_ROW_F32, .window_mass = window_mass,
+	struct score_input in = { .layer = 2, .layers = 3, .query_heads = HEADS * R, .width = WIDTH,
+	    .rows = &rows, .keys = keys, .key_type = KV_ROW_F32, .values = values,
+	    .value_type = KV_ROW_F32, .filter = keys, .window_mass = window_mass,
 	    .stride = count[0], .mass = mass, .probe_mass = mass, .window = WINDOW,
 	    .window_pos = window_pos, .next_position = next };
 	size_t size = kv_rows_total(&rows) * sizeof(float), i;
@@ -92,6 +94,7 @@ main(void)
 	for (g = 0; g < HEADS; g++)
 		free(pos[g]);
 	free(keys);
+	free(values);
 	free(mass);
 	free(window_mass);
 	return failures > 0;
