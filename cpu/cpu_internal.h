@@ -274,6 +274,10 @@ size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t 
 /* Returns 0 after remembering the failure. */
 int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chosen *);
 
+/* Stores x[width] as row number `row` of rows of KV head g; what: "key", "value". Remembers a
+ * failure where the type cannot store it. */
+void cpu_store_row(struct dev *, void *rows, size_t row, const float *x, enum kv_row_type,
+    size_t width, const char *what, size_t g);
 /* append() to quantised rows with full ones behind them. Does not change len. */
 void cpu_append_recent(struct dev *, struct layer_rows *, const float *k, const float *v,
     const uint32_t *pos, uint32_t N);

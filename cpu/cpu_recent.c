@@ -92,11 +92,7 @@ add_rows(const struct append *a, size_t g, const float *x, void *full, void *sto
 			kv_from_f32((char *)full + at * row, from, c->dtype, E);
 			continue;
 		}
-		at = c->start[g] + c->len[g] + n;
-		if (kv_rows_from_f32((char *)stored + at * kv_row_bytes(type, E), from, type, E,
-		    1) < 1)
-			cpu_fail(a->d, "store: a %s of KV head %zu is not finite, or too large for "
-			    "%s", what, g, kv_row_type_name(type));
+		cpu_store_row(a->d, stored, c->start[g] + c->len[g] + n, from, type, E, what, g);
 	}
 }
 

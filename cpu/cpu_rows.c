@@ -110,10 +110,8 @@ cpu_rope(struct dev *d, float *x, const uint32_t *pos, const struct rotary *rope
 		cpu_run(d, rope_row, &r, N, N * r.heads * r.width);
 }
 
-/* Stores x[width] as row number `row` of rows; what: "key", "value". Remembers a failure where the
- * type cannot store it. */
-static void
-append_to(struct dev *d, void *rows, size_t row, const float *x, enum kv_row_type type,
+void
+cpu_store_row(struct dev *d, void *rows, size_t row, const float *x, enum kv_row_type type,
     size_t width, const char *what, size_t g)
 {
 	char *at = (char *)rows + row * kv_row_bytes(type, width);
@@ -134,10 +132,11 @@ append_row(void *arg, size_t n, int thread)
 	for (g = 0; g < r->heads; g++) {
 		row = c->start[g] + c->len[g] + n;
 		from = (n * r->heads + g) * r->width;
-		append_to(r->d, c->k, row, r->x + from, rows_k_type(c), r->width, "key", g);
+		cpu_store_row(r->d, c->k, row, r->x + from, rows_k_type(c), r->width, "key",
+		    g);
 		if (c->v != NULL)
-			append_to(r->d, c->v, row, r->w + from, rows_v_type(c), r->width, "value",
-			    g);
+			cpu_store_row(r->d, c->v, row, r->w + from, rows_v_type(c), r->width,
+			    "value", g);
 		c->pos[row] = r->pos[n];
 	}
 }

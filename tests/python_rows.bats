@@ -22,6 +22,13 @@ def change(data, **what):
     out = io.BytesIO()
     kvsnapshot.change_rows(io.BytesIO(data), out, **what)
     return out.getvalue()
+def refuses(data, words, **what):
+    try:
+        change(data, **what)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
 def vectors(pattern):
     for path in sorted(glob.glob(os.path.join(os.environ['VECTORS'], pattern + '.kv'))):
         with open(path, 'rb') as file:
@@ -173,12 +180,7 @@ for name, data in (*vectors("kivi-*"), *vectors("residual-*")):
                 for a, b in zip(getattr(x, what), getattr(y, what)):
                     assert a.tobytes() == b.tobytes(), name
 def refused(words, **what):
-    try:
-        change(data, **what)
-    except ValueError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(words)
+    refuses(data, words, **what)
 for name, data in vectors("kivi-ragged"):
     drop = lambda l: [p > 0 for p in l.positions]
     refused("KEYS layer 0 KV head 0 has full rows behind quantised ones (residual 32): no single row can be dropped: "
@@ -231,12 +233,7 @@ def becomes(R, pattern, residual=None, **types):
                     assert here.tobytes() == rowtypes.stored(k[:n], kind).tobytes() + rowtypes.stored(k[n:], dtype).tobytes()
 def refused(words, pattern, **what):
     (name, data), = vectors(pattern)
-    try:
-        change(data, **what)
-    except ValueError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(words)
+    refuses(data, words, **what)
 way = "dequantise it first: kv-quantize --keys {0} --values {0}".format
 # nothing is quantised before
 becomes(None, "rows-none", keys="bf16", values="bf16")

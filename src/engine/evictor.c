@@ -51,19 +51,25 @@ failed_list(int code, const struct evictor *v, const char *why, struct engine_er
 	return failed(code, why, e);
 }
 
+/* As failed(), for a code of a table of KV heads. */
+static int
+failed_table(int code, const char *name, const char *why, struct engine_error *e)
+{
+	if (code == TABLE_ETEXT)
+		return engine_fail(e, ENGINE_EDAMAGED, "%s: %s", name, why);
+	return failed(code == TABLE_ENOMEM ? EVICT_ENOMEM : EVICT_OK, why, e);
+}
+
 int
 evictor_mask(struct evictor *v, const char *name, const char *text, size_t len, double sparsity,
     struct engine_error *e)
 {
-	char why[256];
+	char why[256] = "";
 
 	v->mask_name = name;
-	switch (head_mask_parse(&v->mask, text, len, why, sizeof why)) {
-	case MASK_ETEXT:
-		return engine_fail(e, ENGINE_EDAMAGED, "%s: %s", name, why);
-	case MASK_ENOMEM:
-		return engine_fail(e, ENGINE_ERUN, "out of memory");
-	}
+	if (failed_table(head_mask_parse(&v->mask, text, len, why, sizeof why), name, why, e) !=
+	    ENGINE_OK)
+		return e->code;
 	v->streaming = engine_alloc((size_t)v->mask.layers * v->mask.heads, 1, e);
 	if (v->streaming == NULL)
 		return e->code;
@@ -76,16 +82,11 @@ int
 evictor_budgets(struct evictor *v, const char *name, const char *text, size_t len,
     struct engine_error *e)
 {
-	char why[256];
+	char why[256] = "";
 
 	v->budgets_name = name;
-	switch (head_budgets_parse(&v->budgets_of, text, len, why, sizeof why)) {
-	case MASK_ETEXT:
-		return engine_fail(e, ENGINE_EDAMAGED, "%s: %s", name, why);
-	case MASK_ENOMEM:
-		return engine_fail(e, ENGINE_ERUN, "out of memory");
-	}
-	return ENGINE_OK;
+	return failed_table(head_budgets_parse(&v->budgets_of, text, len, why, sizeof why), name,
+	    why, e);
 }
 
 int

@@ -52,9 +52,9 @@ int scorer_check_log(const struct scorer *, const struct kv_log_content *, const
 
 /* The inputs of the scores of one layer */
 struct score_job {
-	/* rows, and what the method needs of keys, values, mass, probe_mass, window positions;
-	 * score_begin() and score_finish() make window_mass. NEED_WINDOW needs keys, too, for rows
-	 * on the host */
+	/* rows; keys, values, mass, probe_mass and window positions as far as method.needs names
+	 * them. score_begin() and score_finish() make window_mass. NEED_WINDOW needs keys, too, for
+	 * rows on the host */
 	struct score_input in;
 	enum kv_dtype dtype;                    /* of own_keys */
 	float softcap;                          /* of the logits of attention; 0: none */

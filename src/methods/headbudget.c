@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "methods/headtable.h"
-#include "methods/methods.h"
 
 /* "0.25", "1e-1" and "25%" are shares, "120" is a number of rows. */
 static int
@@ -41,7 +40,7 @@ head_budgets_parse(struct head_budgets *out, const char *text, size_t len, char 
 	const int code = head_table_parse(&table, text, len, why, size);
 
 	*out = (struct head_budgets){ table.layers, table.heads, table.item };
-	return code == TABLE_OK ? MASK_OK : code == TABLE_ENOMEM ? MASK_ENOMEM : MASK_ETEXT;
+	return code;
 }
 
 void

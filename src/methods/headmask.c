@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "methods/headtable.h"
-#include "methods/methods.h"
 
 static int
 read_number(void *item, const char *word)
@@ -35,7 +34,7 @@ head_mask_parse(struct head_mask *out, const char *text, size_t len, char *why, 
 	const int code = head_table_parse(&table, text, len, why, size);
 
 	*out = (struct head_mask){ table.layers, table.heads, table.item };
-	return code == TABLE_OK ? MASK_OK : code == TABLE_ENOMEM ? MASK_ENOMEM : MASK_ETEXT;
+	return code;
 }
 
 void

@@ -4,8 +4,7 @@
 #ifndef KVPIPE_HEADTABLE_H
 #define KVPIPE_HEADTABLE_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "methods/methods.h"
 
 struct head_table {
 	/* given: bytes of an item; reads one, returns 0 if the word is none; what such a word is:
@@ -18,10 +17,8 @@ struct head_table {
 	void *item;             /* [layers][heads], to be freed */
 };
 
-enum { TABLE_OK = 0, TABLE_ENOMEM = -1, TABLE_ETEXT = -2 };
-
-/* Reads text[len], where text[len] is zero. TABLE_ETEXT: why is "line 3 column 2: ...", and item
- * NULL. */
+/* Reads text[len], where text[len] is zero. Returns a TABLE_* code. TABLE_ETEXT: why is "line 3
+ * column 2: ...", and item NULL. */
 int head_table_parse(struct head_table *table, const char *text, size_t len, char *why,
     size_t size);
 

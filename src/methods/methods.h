@@ -276,10 +276,11 @@ struct head_mask {
 	double *full;           /* [layers][heads] clipped to 0 .. 1 */
 };
 
-enum { MASK_OK = 0, MASK_ENOMEM = -1, MASK_ETEXT = -2 };
+/* Codes of what parses a table with a line for each layer, of masks and of budgets */
+enum { TABLE_OK = 0, TABLE_ENOMEM = -1, TABLE_ETEXT = -2 };
 
 /* Parses numbers separated by blanks, tabs or commas, equally many in each line; # begins a
- * comment, empty lines are ignored. text[len] must be zero. For MASK_ETEXT why is "line 3
+ * comment, empty lines are ignored. text[len] must be zero. For TABLE_ETEXT why is "line 3
  * column 2: ...". out must be freed by head_mask_free(). */
 int head_mask_parse(struct head_mask *out, const char *text, size_t len, char *why, size_t size);
 void head_mask_free(struct head_mask *mask);
@@ -297,7 +298,7 @@ struct head_budgets {
 };
 
 /* Parses a table as head_mask_parse() does, with numbers of rows, "120", or shares, "0.25" or
- * "25%". Returns a MASK_* code. out must be freed by head_budgets_free(). */
+ * "25%". Returns a TABLE_* code. out must be freed by head_budgets_free(). */
 int head_budgets_parse(struct head_budgets *out, const char *text, size_t len, char *why,
     size_t size);
 void head_budgets_free(struct head_budgets *budgets);

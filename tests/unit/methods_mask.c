@@ -10,7 +10,7 @@ refuse(const char *text, const char *want)
 	struct head_mask mask;
 	char why[200] = "";
 
-	check(head_mask_parse(&mask, text, strlen(text), why, sizeof why) == MASK_ETEXT &&
+	check(head_mask_parse(&mask, text, strlen(text), why, sizeof why) == TABLE_ETEXT &&
 	    strstr(why, want) == why, "'%s' must be refused with '%s', not '%s'", text, want, why);
 	check(mask.full == NULL, "something is left behind");
 }
@@ -25,7 +25,7 @@ expect_streaming(const char *text, uint32_t layers, uint32_t heads, double spars
 	char got[33] = "", why[200] = "";
 	uint32_t i;
 
-	check(head_mask_parse(&mask, text, strlen(text), why, sizeof why) == MASK_OK, "%s", why);
+	check(head_mask_parse(&mask, text, strlen(text), why, sizeof why) == TABLE_OK, "%s", why);
 	check(mask.layers == layers && mask.heads == heads, "%u x %u", mask.layers, mask.heads);
 	check(head_mask_cut(&mask, sparsity, streaming) == 0, "no memory");
 	for (i = 0; i < layers * heads; i++)

@@ -400,8 +400,8 @@ test_grid(void)
 	}
 }
 
-/* The same of types that store each row by itself, and of both together: residuals that are no
- * multiples of anything, widths that have no blocks, the transform of either */
+/* Types that store each row by itself, alone and together with KIVI's: residuals of any number,
+ * widths without blocks, transformed keys or values */
 static void
 test_row_local(void)
 {
