@@ -9,12 +9,14 @@ setup_file() {
 	cd "$BATS_FILE_TMPDIR" || return
 	for layers in 4 24; do
 		mksnapshot -L $layers -H 4 -G 2 -E 64 -N 16384 -d bf16 --observe 8 --own 2 --mass --paid --scores random -o $layers.kv
+		"$PYTHON" "$ORACLE/sine_filters.py" $layers.kv $layers.filters
 	done
 }
 
 # peak COMMAND...: bytes; input and output are pipes, so that no mapped file counts. Large blocks go back to the system as soon as they
 # are free: it is what a program holds that counts, not the gaps that its allocator is left with when threads come into its way.
 peak() {
+	ln -sf "$BATS_FILE_TMPDIR/$layers.filters" "$BATS_TEST_TMPDIR/filters"
 	MALLOC_MMAP_THRESHOLD_=131072 "$PYTHON" "$ROOT/tests/bin/peak.py" "$@" < <(cat "$BATS_FILE_TMPDIR/$layers.kv") 2>"$BATS_TEST_TMPDIR/err" | cat >/dev/null
 	[ "${PIPESTATUS[0]}" -eq 0 ] || return 1
 	tail -n 1 "$BATS_TEST_TMPDIR/err"
@@ -37,7 +39,9 @@ flat() {
 	base=$(layers=1 peak kv-score --method snapkv)
 	for method in $(kv-score --list | awk '{ print $1 }'); do
 		in_sample 4 || continue
-		flat kv-score --method "$method"
+		more=()
+		[ "$method" != qfilter ] || more=(--filters "$BATS_TEST_TMPDIR/filters")
+		flat kv-score --method "$method" "${more[@]}"
 	done
 	flat kv-quantize1b
 	for rate in 0.1 0.9; do

@@ -236,7 +236,7 @@ stage() {
 	kv-prefill -m "$DEMO" --device cpu --score snapkv --evict rate=0.2 --report run.jsonl -o small.kv "$PROMPT"
 	assert_equal "$(last 'o["eviction"]["flops"]["products"], 0 < o["eviction"]["flops"]["attention"] < o["flops"]["attention"]')" '(0, True)'
 	assert_equal "$(last '0 < o["eviction"]["wall"] < o["seconds"]["compute"]["wall"]')" True
-	kv-prefill -m "$DEMO" --device cpu --score "lookahead=$DEMO/lookahead" --evict rate=0.2 --report run.jsonl -o small.kv "$PROMPT"
+	kv-prefill -m "$DEMO" --device cpu --score "lookahead='$DEMO/lookahead'" --evict rate=0.2 --report run.jsonl -o small.kv "$PROMPT"
 	# those of the learned tokens among all, but for the adapter's and those of the language model head
 	assert_equal "$(last '0.9 < o["flops"]["products"] * (o["tokens_run"] - 982) / o["tokens_run"] / o["eviction"]["flops"]["products"] < 1.1')" True
 }
