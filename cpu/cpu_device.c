@@ -254,6 +254,7 @@ const struct ops cpu_ops = {
 	.attend_each = cpu_attend_each,
 	.lse_merge = cpu_lse_merge,
 	.attend_mass = cpu_attend_mass,
+	.query_stats = cpu_query_stats,
 	.window_mass = cpu_window_mass,
 	.argmax = cpu_argmax,
 	.pack_bits = cpu_pack_bits,

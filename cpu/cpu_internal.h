@@ -164,6 +164,9 @@ struct simd {
 	 * scratch of 3 (n + TOPK_SLACK) */
 	void (*topk)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch);
 
+	/* sum[j] += x[t][i] * x[t][j], j <= i < E, for t = 0 .. n-1 in order */
+	void (*add_products)(double *sum, const double *x, size_t E, size_t i, size_t n);
+
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
 	void (*rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps);
 
@@ -313,6 +316,7 @@ op_attend cpu_attend;
 op_attend_each cpu_attend_each;
 op_attend_mass cpu_attend_mass;
 op_lse_merge cpu_lse_merge;
+op_query_stats cpu_query_stats;
 op_window_mass cpu_window_mass;
 op_group_reduce cpu_group_reduce;
 op_topk cpu_topk;

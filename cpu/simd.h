@@ -73,6 +73,7 @@ void FN(rotate)(float *, const float *, const float *, size_t, size_t);
 void FN(transform)(float *, size_t, size_t);
 void FN(swiglu)(float *, const float *, const float *, size_t);
 void FN(cap)(float *, size_t, float);
+void FN(add_products)(double *, const double *, size_t, size_t, size_t);
 void FN(geglu)(float *, const float *, const float *, size_t);
 
 INLINE vf

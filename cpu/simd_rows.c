@@ -1,4 +1,5 @@
-/* simd_rows.c - one row at a time: norm, rotation, transform, activation, softcap */
+/* simd_rows.c - one row at a time: norm, rotation, transform, activation, softcap; and sums of
+ * products of channels */
 #include "cpu/simd.h"
 
 /* The sum of squares is f32 in 2*VL lanes: D/(2 VL) additions each, all of one sign, so its
@@ -211,4 +212,24 @@ FN(cap)(float *x, size_t n, float c)
 		v = vcap(vload_part(x, i, n - i, KV_F32), cap, by);
 		memcpy(x + i, &v, (n - i) * sizeof *x);
 	}
+}
+
+/* A product of two f32 is exact in f64, so fused or not, the sums are the same. */
+void
+FN(add_products)(double *sum, const double *x, size_t E, size_t i, size_t n)
+{
+	size_t j, t;
+	vd s, v;
+
+	for (j = 0; j + DL <= i + 1; j += DL) {
+		memcpy(&s, sum + j, sizeof s);
+		for (t = 0; t < n; t++) {
+			memcpy(&v, x + t * E + j, sizeof v);
+			s += x[t * E + i] * v;
+		}
+		memcpy(sum + j, &s, sizeof s);
+	}
+	for (; j <= i; j++)
+		for (t = 0; t < n; t++)
+			sum[j] += x[t * E + i] * x[t * E + j];
 }

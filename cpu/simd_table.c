@@ -20,6 +20,7 @@ const struct simd FN(simd) = {
 	.lse = FN(lse),
 	.group_reduce = FN(group_reduce),
 	.topk = FN(topk),
+	.add_products = FN(add_products),
 	.rmsnorm = FN(rmsnorm),
 	.cos_sin = FN(cos_sin),
 	.rotate = FN(rotate),

@@ -405,6 +405,7 @@ const struct ops gpu_ops = {
 	.attend_each = gpu_attend_each,
 	.lse_merge = gpu_lse_merge,
 	.attend_mass = gpu_attend_mass,
+	.query_stats = gpu_query_stats,
 	.window_mass = gpu_window_mass,
 	.knorm = gpu_knorm,
 	.keydiff = gpu_keydiff,

@@ -22,6 +22,7 @@
  * gpu_decode.cu        decode attention (split-KV), also over selected rows and of several texts
  * gpu_mass.cu          attention mass, from the log-sum-exp
  * gpu_mass_tiles.cu    the same on tensor cores
+ * gpu_querystats.cu    sums over queries before rotary embedding
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
  * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
  * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap
@@ -575,6 +576,7 @@ op_attend gpu_attend;
 op_attend_each gpu_attend_each;
 op_attend_mass gpu_attend_mass;
 op_lse_merge gpu_lse_merge;
+op_query_stats gpu_query_stats;
 op_window_mass gpu_window_mass;
 op_knorm gpu_knorm;
 op_keydiff gpu_keydiff;

@@ -53,6 +53,26 @@ struct kv_queries {
 int kv_load_queries(struct kv_reader *r, struct kv_queries *q);
 int kv_write_queries(struct kv_writer *w, uint32_t layer, const struct kv_queries *q);
 
+/* ---- qSTa: query statistics, 4.22 ---- */
+
+struct kv_query_stats {
+	uint32_t first;                 /* queries at lower positions are not counted */
+	uint32_t n;                     /* queries counted */
+	/* of the queries before rotary embedding: [H][E] sum; [H][W/2] sum of the moduli of
+	 * rotated pairs, W = kv_rope_dims(); [H][E (E + 1) / 2] sum of the products of two
+	 * channels, the lower triangle row by row */
+	const double *sum, *modulus, *product;
+};
+
+/* Returns how many numbers the three arrays of a layer have together. */
+uint64_t kv_query_stats_numbers(const struct kv_model *m, uint32_t layer);
+/* *s <- pointers to the arrays in a layer's numbers, which follow each other. */
+void kv_query_stats_arrays(struct kv_query_stats *s, const struct kv_model *m, uint32_t layer,
+    const double *numbers);
+int kv_load_query_stats(struct kv_reader *r, struct kv_query_stats *s);
+/* The arrays must follow each other, as kv_query_stats_arrays() has them. */
+int kv_write_query_stats(struct kv_writer *w, uint32_t layer, const struct kv_query_stats *s);
+
 /* ---- rHDk: keys of a retrieval head, 4.19 ---- */
 
 enum { KV_HEAD_ID = 32 };               /* hexadecimal digits of a head's identity */

@@ -5,6 +5,7 @@
 #include "jsontext.h"
 #include "layout.h"
 
+#define F64_INFINITY UINT64_C(0x7ff0000000000000)
 #define F32_INFINITY 0x7f800000         /* its bits; greater ones are NaN or negative */
 
 static int
@@ -42,6 +43,20 @@ check_rows_size(const struct kv_head *head, const struct kv_row_store *rows,
 	return exactly(h, size, why);
 }
 
+static int
+check_query_stats_size(const struct kv_head *head, const struct kv_header *h,
+    struct kv_message *why)
+{
+	const struct kv_model *m = &head->model;
+	const struct query_stats_parts n = query_stats_parts(m->query_heads, m->head_width,
+	    kv_rope_dims(m, h->layer));
+
+	if (h->element_size != 4)
+		return kv_bad(why, "element size %u, must be 4", h->element_size);
+	/* below 2 * 2^12 * 2^20 * 2^3 */
+	return exactly(h, QUERY_STATS_SUM + (n.sum + n.modulus + n.product) * 8, why);
+}
+
 int
 kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
     const struct kv_header *h, struct kv_message *why)
@@ -62,6 +77,8 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 		return at_least(h, 8, 4, why);
 	case KV_OBSQ:
 		return at_least(h, queries_data(1), 1, why);
+	case KV_QSTA:
+		return check_query_stats_size(head, h, why);
 	case KV_MASS:
 		/* below 2^12 * 2^32 * 2^12 * 2^2 */
 		return exactly(h, total * (m->query_heads / m->kv_heads) * 4, why);
@@ -108,8 +125,8 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 int
 kv_content_is_checked(enum kv_kind kind)
 {
-	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_MASS || kind == KV_PAID ||
-	    kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV ||
+	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_QSTA || kind == KV_MASS ||
+	    kind == KV_PAID || kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV ||
 	    kv_kind_is(kind, KV_INDEX);
 }
 
@@ -147,6 +164,47 @@ check_queries(const struct kv_head *head, const struct kv_header *h, const uint8
 		return why->code;
 	if (!all_zero(p + queries_pos_end(w), (size_t)(start - queries_pos_end(w))))
 		return kv_bad(why, "the gap before the queries is not zero");
+	return KV_OK;
+}
+
+/* Is row i of a lower triangle, j <= i, at a place of the diagonal? */
+static int
+on_diagonal(uint64_t at, uint32_t width)
+{
+	uint64_t i;
+
+	at %= (uint64_t)width * (width + 1) / 2;
+	for (i = 0; at > i; i++)
+		at -= i + 1;
+	return at == i;
+}
+
+static int
+check_query_stats(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    struct kv_message *why)
+{
+	const struct kv_model *m = &head->model;
+	const struct query_stats_parts n = query_stats_parts(m->query_heads, m->head_width,
+	    kv_rope_dims(m, h->layer));
+	const uint64_t products = n.sum + n.modulus, all = products + n.product;
+	const int none = get32(p + QUERY_STATS_COUNT) == 0;
+	uint64_t i, bits;
+	int negative;
+
+	if (!all_zero(p + QUERY_STATS_FIELDS_END, QUERY_STATS_SUM - QUERY_STATS_FIELDS_END))
+		return kv_bad(why, "a reserved byte is not zero");
+	for (i = 0; i < all; i++) {
+		bits = get64(p + QUERY_STATS_SUM + 8 * i);
+		negative = bits >> 63 && bits << 1 != 0;
+		if ((bits & F64_INFINITY) == F64_INFINITY)
+			return kv_bad(why, "number %llu is not finite", (ull)i);
+		if (none && bits << 1 != 0)
+			return kv_bad(why, "number %llu of the sums over no queries is not zero",
+			    (ull)i);
+		if (negative && (i >= n.sum && (i < products ||
+		    on_diagonal(i - products, m->head_width))))
+			return kv_bad(why, "number %llu is negative", (ull)i);
+	}
 	return KV_OK;
 }
 
@@ -295,6 +353,8 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 		return kv_rows_get(rows, head, data, h->raw_size, why);
 	case KV_OBSQ:
 		return check_queries(head, h, data, why);
+	case KV_QSTA:
+		return check_query_stats(head, h, data, why);
 	case KV_MASS:
 		return check_mass(head, data, h->raw_size / 4, F32_INFINITY - 1, rows, why);
 	case KV_PAID:

@@ -30,6 +30,25 @@ queries_data(uint32_t w)
 	return round64(queries_pos_end(w));
 }
 
+/* ---- qSTa, 4.22 ---- */
+
+#define QUERY_STATS_FIRST 0
+#define QUERY_STATS_COUNT 4
+#define QUERY_STATS_FIELDS_END 8
+#define QUERY_STATS_SUM 64              /* the numbers start here, f64 */
+
+/* Numbers of the three parts, which follow each other. */
+struct query_stats_parts {
+	uint64_t sum, modulus, product;
+};
+
+static inline struct query_stats_parts
+query_stats_parts(uint32_t heads, uint32_t width, uint32_t dims)
+{
+	return (struct query_stats_parts){ (uint64_t)heads * width, (uint64_t)heads * (dims / 2),
+	    (uint64_t)heads * width * (width + 1) / 2 };
+}
+
 /* ---- rHDk, 4.19 ---- */
 
 #define HEAD_KEYS_ID 0          /* hexadecimal digits, as text */

@@ -111,6 +111,19 @@ model_json(const struct kv_model *m)
 }
 
 static json_t *
+query_stats_json(const struct layer_info *l)
+{
+	json_t *o;
+
+	if (!l->has_query_stats)
+		return json_null();
+	o = json_object();
+	put_count(o, "first", l->stats_first);
+	put_count(o, "queries", l->stats_queries);
+	return o;
+}
+
+static json_t *
 layers_json(const struct layer_info *l, const struct index_info *index, uint32_t layers)
 {
 	json_t *list = json_array(), *o;
@@ -123,6 +136,7 @@ layers_json(const struct layer_info *l, const struct index_info *index, uint32_t
 		put_count(o, "rows_max", l[i].most);
 		put_count(o, "queries", l[i].queries);
 		put_count(o, "own_keys", l[i].own_keys);
+		put_value(o, "query_stats", query_stats_json(&l[i]));
 		put_value(o, "mass", json_boolean(l[i].mass));
 		put_value(o, "probe_mass", json_boolean(l[i].probe_mass));
 		put_value(o, "indexes", index_json(&index[i]));

@@ -143,6 +143,31 @@ print_queries(const struct layer_info *l, uint32_t layers)
 	putchar('\n');
 }
 
+/* Only where there are some. */
+static void
+print_query_stats(const struct layer_info *l, uint32_t layers)
+{
+	uint32_t i, with = 0, least = UINT32_MAX, most = 0;
+
+	for (i = 0; i < layers; i++) {
+		if (!l[i].has_query_stats)
+			continue;
+		with++;
+		least = l[i].stats_queries < least ? l[i].stats_queries : least;
+		most = l[i].stats_queries > most ? l[i].stats_queries : most;
+	}
+	if (with == 0)
+		return;
+	if (least == most)
+		printf(LINE "of %u queries", "query stats", most);
+	else
+		printf(LINE "of %u to %u queries", "query stats", least, most);
+	if (with == layers)
+		puts(" in each layer");
+	else
+		printf(" in %u of %u layers\n", with, layers);
+}
+
 static void
 print_mass(const struct layer_info *l, uint32_t layers)
 {
@@ -246,6 +271,7 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 	    info->tensor_bytes, info->tensor_stored);
 	printf(LINE "%" PRIu64 " bytes\n", "in all", info->digests.size);
 	print_queries(info->layer, m->layers);
+	print_query_stats(info->layer, m->layers);
 	print_mass(info->layer, m->layers);
 	printf(LINE "%s\n", "probe mass",
 	    info->probe_mass[0] != '\0' ? shown(info->probe_mass) : "none");

@@ -38,6 +38,18 @@ see_queries(struct layer_info *l, struct kv_reader *r)
 	return KV_OK;
 }
 
+static int
+see_query_stats(struct layer_info *l, struct kv_reader *r)
+{
+	struct kv_query_stats s;
+	const int code = kv_load_query_stats(r, &s);
+
+	l->has_query_stats = 1;
+	l->stats_first = s.first;
+	l->stats_queries = s.n;
+	return code;
+}
+
 /* label <- the label of this section, if it is the first of its kind. */
 static int
 see_label(char label[KV_SCORE_LABEL], struct kv_reader *r)
@@ -115,6 +127,9 @@ see_section(struct snapshot_info *info, struct kv_reader *r, const struct kv_sec
 		break;
 	case KV_OBSQ:
 		code = see_queries(l, r);
+		break;
+	case KV_QSTA:
+		code = see_query_stats(l, r);
 		break;
 	case KV_MASS:
 		l->mass = 1;

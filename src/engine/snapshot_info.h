@@ -13,6 +13,8 @@ struct layer_info {
 	uint64_t rows;                  /* of all heads */
 	uint32_t queries;               /* W, 0 = none */
 	uint32_t own_keys;              /* how many of the queries have a key of their own */
+	int has_query_stats;
+	uint32_t stats_first, stats_queries;    /* of them: from which position on, how many */
 	int mass;                       /* 1: there is attention mass */
 	int probe_mass;                 /* 1: there is probe mass */
 };

@@ -371,6 +371,14 @@ typedef void op_lse_merge(struct dev *, float *lse, const float *other, size_t n
 typedef void op_attend_mass(struct dev *, float *mass, size_t stride, const struct query *,
     const float *lse, const struct layer_rows *, enum over_queries);
 
+/* Query statistics (kv-snapshot(5), 4.22): adds the queries q[N][H][E], before rotary embedding, to
+ * sums (device, in f64): [H][E] the sum of the queries; [H][W/2], W = dims, of the moduli of the
+ * pairs (i, i + W/2); [H][E (E + 1) / 2] of the products of two channels, the lower triangle row by
+ * row. One query after another, in order: the sums do not depend on how queries are split over
+ * calls, and are the same on every device, since a product of two f32 is exact in f64. */
+typedef void op_query_stats(struct dev *, double *sums, const float *q, uint32_t N, uint32_t H,
+    uint32_t E, uint32_t dims);
+
 /* Attention mass of an observation window (SnapKV): mass[h][s] (device, H lists at h*stride) <- the
  * sum or maximum over the N = W query rows of the softmax over *all* visible rows of KV head h/R,
  * for each of its len rows s. own (NULL = none; its v is not read): further rows of the same KV
@@ -546,6 +554,7 @@ struct ops {
 	op_attend_each *attend_each;
 	op_lse_merge *lse_merge;
 	op_attend_mass *attend_mass;
+	op_query_stats *query_stats;
 	op_window_mass *window_mass;
 	op_knorm *knorm;
 	op_keydiff *keydiff;

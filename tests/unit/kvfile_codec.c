@@ -28,6 +28,9 @@ static const uint32_t labels[64] = { 0, 1, 2, 0, 1, 2, 2, 0 };          /* 7 and
 static const uint32_t exact[HEADS][2] = { { 0, 3 }, { 1, 2 } };
 static uint8_t data[1 << 16];   /* little floats */
 static const uint8_t big[200001 * 4];
+/* 4 query heads of 8 sums, 4 moduli and 36 products */
+#define STAT_NUMBERS (QUERY_HEADS * (WIDTH + WIDTH / 2 + WIDTH * (WIDTH + 1) / 2))
+static double stat_numbers[STAT_NUMBERS];
 static float values[QUERY_HEADS * ROWS], logits[VOCABULARY];
 
 static const struct kv_queries queries[] = {
@@ -54,6 +57,8 @@ fill(void)
 	sample_fill(data, sizeof data, 7, 0);
 	for (i = 0; i < sizeof values / sizeof *values; i++)
 		values[i] = (float)i / 8;
+	for (i = 0; i < STAT_NUMBERS; i++)
+		stat_numbers[i] = (double)i / 3;
 	for (i = 0; i < VOCABULARY; i++)
 		logits[i] = (float)i - 20.5F;
 }
@@ -78,6 +83,16 @@ queries_bytes(uint8_t *p, const struct kv_queries *q, const uint32_t *pos)
 	p = put_bytes(p + at, q->q, (size_t)QUERY_HEADS * q->n * ROW);
 	put_bytes(p, q->own, (size_t)HEADS * q->n_own * ROW);
 	return at + ((size_t)QUERY_HEADS * q->n + (size_t)HEADS * q->n_own) * ROW;
+}
+
+static size_t
+query_stats_bytes(uint8_t *p)
+{
+	const uint32_t front[2] = { 4, 36 };
+
+	put_bytes(p, front, 8);
+	put_bytes(p + 64, stat_numbers, STAT_NUMBERS * 8);
+	return 64 + STAT_NUMBERS * 8;
 }
 
 static size_t
@@ -169,6 +184,7 @@ begin(const char *file, unsigned flags)
 static void
 write_all(const char *file, unsigned flags)
 {
+	const struct kv_query_stats stats = { 4, 36, stat_numbers, NULL, NULL };
 	const struct kv_values mass = { NULL, QUERY_HEADS * ROWS, values };
 	const struct kv_values paid = { "tokens over=max", QUERY_HEADS * ROWS, values };
 	const struct kv_values score = { "", HEADS * ROWS, values + 3 };
@@ -177,6 +193,7 @@ write_all(const char *file, unsigned flags)
 
 	write_rows(w, 0);
 	OK(kv_write_queries(w, 0, &queries[0]));
+	OK(kv_write_query_stats(w, 0, &stats));
 	OK(kv_write_values(w, KV_MASS, 0, &mass));
 	OK(kv_write_values(w, KV_PAID, 0, &paid));
 	OK(kv_write_values(w, KV_SCOR, 0, &score));
@@ -209,6 +226,18 @@ check_queries(struct kv_reader *r, const struct kv_section *sec, const struct kv
 	SAME(q.q, want->q, (size_t)QUERY_HEADS * q.n * ROW);
 	if (q.n_own > 0)
 		SAME(q.own, want->own, (size_t)HEADS * q.n_own * ROW);
+}
+
+static void
+check_query_stats(struct kv_reader *r, const struct kv_section *sec)
+{
+	struct kv_query_stats s;
+
+	check(kv_load_query_stats(r, &s) == KV_OK, "%s", kv_reader_error(r));
+	check(s.first == 4 && s.n == 36, "%u queries from %u on", s.n, s.first);
+	SAME(s.sum, stat_numbers, 32 * 8);
+	SAME(s.modulus, stat_numbers + 32, 16 * 8);
+	SAME(s.product, stat_numbers + 48, 144 * 8);
 }
 
 static void
@@ -279,6 +308,8 @@ check_bytes(struct kv_reader *r, const struct kv_section *sec)
 		n = index_bytes(want, &indexes[sec->kind - KV_BITS], kv_reader_keys(r));
 	else if (sec->kind == KV_OBSQ)
 		n = queries_bytes(want, &queries[sec->layer], query_pos);
+	else if (sec->kind == KV_QSTA)
+		n = query_stats_bytes(want);
 	else if (sec->kind == KV_TOKS)
 		n = (size_t)(put_bytes(want, ids, sizeof ids) - want);
 	else if (sec->kind == KV_LGTS)
@@ -309,6 +340,8 @@ check_section(struct kv_reader *r, const struct kv_section *sec)
 		check_index(r, sec, &indexes[sec->kind - KV_BITS]);
 	else if (sec->kind == KV_OBSQ)
 		check_queries(r, sec, &queries[sec->layer]);
+	else if (sec->kind == KV_QSTA)
+		check_query_stats(r, sec);
 	else if (sec->kind == KV_MASS)
 		check_values(r, sec, QUERY_HEADS * ROWS, NULL, values);
 	else if (sec->kind == KV_PAID)
@@ -346,7 +379,7 @@ check_round_trip(unsigned flags)
 			    strcmp(kv_kind_type(sec.kind), sec.type) == 0, "%s: kind", sec.type);
 			check_section(r, &sec);
 		}
-		check(code == 0 && n == 18, "%d sections, %s", n, kv_reader_error(r));
+		check(code == 0 && n == 19, "%d sections, %s", n, kv_reader_error(r));
 		kv_close(r);
 	}
 	free(b.data);

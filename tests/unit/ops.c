@@ -500,7 +500,8 @@ main(int argc, char *argv[])
 	} part[] = {
 		{ "memory", test_memory_ops }, { "keep", test_compact }, { "ranks", test_keep },
 		{ "rows", test_rows },
-		{ "keys", test_keys }, { "matmul", test_matmuls }, { "bf16", test_bf16 },
+		{ "keys", test_keys }, { "query_stats", test_query_stats },
+		{ "matmul", test_matmuls }, { "bf16", test_bf16 },
 		    { "layer", test_layer },
 		{ "between", test_between }, { "step", test_step },
 		{ "chosen", test_chosen }, { "fetch", test_fetch }, { "cpu", test_cpu },

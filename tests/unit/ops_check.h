@@ -101,6 +101,7 @@ void test_step(void);                                       /* ops_step.c */
 void test_attention(void);                                  /* ops_attend.c */
 void test_each(void);                                       /* ops_each.c */
 void test_mass(void);                                       /* ops_mass.c */
+void test_query_stats(void);                                /* ops_querystats.c */
 void test_windows(void);                                    /* ops_windows.c */
 void test_growing(void);                                    /* ops_growth.c */
 void test_choose(void);                                     /* ops_choose.c */
