@@ -126,8 +126,8 @@ int
 kv_content_is_checked(enum kv_kind kind)
 {
 	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_QSTA || kind == KV_MASS ||
-	    kind == KV_PAID || kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV ||
-	    kv_kind_is(kind, KV_INDEX);
+	    kind == KV_PAID || kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT ||
+	    kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
 }
 
 static int
@@ -167,16 +167,30 @@ check_queries(const struct kv_head *head, const struct kv_header *h, const uint8
 	return KV_OK;
 }
 
-/* Is row i of a lower triangle, j <= i, at a place of the diagonal? */
+/* Checks n numbers at p, the first of which is number `at` of the section. width: they are lower
+ * triangles of so many rows, whose diagonals are not negative; 0: they are not. none: all are
+ * zero. */
 static int
-on_diagonal(uint64_t at, uint32_t width)
+check_stats_part(const uint8_t *p, uint64_t at, uint64_t n, int may_be_negative, uint32_t width,
+    int none, struct kv_message *why)
 {
-	uint64_t i;
+	uint64_t i, bits, row = 0, column = 0;
 
-	at %= (uint64_t)width * (width + 1) / 2;
-	for (i = 0; at > i; i++)
-		at -= i + 1;
-	return at == i;
+	for (i = 0; i < n; i++) {
+		bits = get64(p + 8 * i);
+		if ((bits & F64_INFINITY) == F64_INFINITY)
+			return kv_bad(why, "number %llu is not finite", (ull)(at + i));
+		if (none && bits != 0)
+			return kv_bad(why, "number %llu of the sums over no queries is not zero",
+			    (ull)(at + i));
+		if (bits >> 63 && (!may_be_negative || (width > 0 && column == row)))
+			return kv_bad(why, "number %llu is negative", (ull)(at + i));
+		if (width > 0 && column++ == row) {
+			column = 0;
+			row = row + 1 < width ? row + 1 : 0;
+		}
+	}
+	return KV_OK;
 }
 
 static int
@@ -186,26 +200,16 @@ check_query_stats(const struct kv_head *head, const struct kv_header *h, const u
 	const struct kv_model *m = &head->model;
 	const struct query_stats_parts n = query_stats_parts(m->query_heads, m->head_width,
 	    kv_rope_dims(m, h->layer));
-	const uint64_t products = n.sum + n.modulus, all = products + n.product;
+	const uint8_t *sum = p + QUERY_STATS_SUM, *modulus = sum + 8 * n.sum;
 	const int none = get32(p + QUERY_STATS_COUNT) == 0;
-	uint64_t i, bits;
-	int negative;
 
 	if (!all_zero(p + QUERY_STATS_FIELDS_END, QUERY_STATS_SUM - QUERY_STATS_FIELDS_END))
 		return kv_bad(why, "a reserved byte is not zero");
-	for (i = 0; i < all; i++) {
-		bits = get64(p + QUERY_STATS_SUM + 8 * i);
-		negative = bits >> 63 && bits << 1 != 0;
-		if ((bits & F64_INFINITY) == F64_INFINITY)
-			return kv_bad(why, "number %llu is not finite", (ull)i);
-		if (none && bits << 1 != 0)
-			return kv_bad(why, "number %llu of the sums over no queries is not zero",
-			    (ull)i);
-		if (negative && (i >= n.sum && (i < products ||
-		    on_diagonal(i - products, m->head_width))))
-			return kv_bad(why, "number %llu is negative", (ull)i);
-	}
-	return KV_OK;
+	if (check_stats_part(sum, 0, n.sum, 1, 0, none, why) != KV_OK ||
+	    check_stats_part(modulus, n.sum, n.modulus, 0, 0, none, why) != KV_OK)
+		return why->code;
+	return check_stats_part(modulus + 8 * n.modulus, n.sum + n.modulus, n.product, 1,
+	    m->head_width, none, why);
 }
 
 /* Checks the n values of mASS, or of pAID after its label. most: bits of the greatest allowed

@@ -20,5 +20,7 @@ check() {
 @test "what may not be in quantised rows is refused with its place, and what is in full rows behind them is free" { check residual_refused; }
 @test "rows of KIVI's types are those that its authors' functions have made of the same numbers" { check kivi_recorded; }
 @test "rows that KIVI's types cannot hold are refused with their place" { check kivi_refused; }
+@test "query statistics are, to the bit, what the writer was given, in layers in which other channels are rotated too" { check query_stats; }
+@test "means and covariances of query statistics are those of the queries" { check query_stats_arrays; }
 @test "the indexes of the vectors are what numpy makes of their keys" { check indexes; }
 @test "kvread.py exits with 0, 1, 2, 3 or 5" { check program; }

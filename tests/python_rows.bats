@@ -37,7 +37,7 @@ $1" "${@:2}"
 }
 
 @test "a stage in Python that drops rows writes what kv-evict --rows writes of these rows, and keeps scores" {
-	mksnapshot -L 3 -H 8 -G 4 -N 90,12,5,0 -T 200 -w 5 --mass --paid --scores random --logits -o ragged.kv
+	mksnapshot -L 3 -H 8 -G 4 -N 90,12,5,0 -T 200 -w 5 --query-stats --mass --paid --scores random --logits -o ragged.kv
 	mksnapshot -L 2 -G 2 -N 9000 --scores random -z -o long.kv
 	kv-prefill -m "$DEMO" --observe 16 -o real.kv "$ROOT/examples/prompts/harbour.txt"
 	kv-score --method snapkv real.kv | kv-evict --rate 0.5 --keep-queries -o again.kv
@@ -59,7 +59,7 @@ for x, y in zip(kvsnapshot.read("ragged.kv").layers, read(change(open("ragged.kv
 
 @test "rows that stay are the bytes that they were, of every vector, and so is what belongs to them" {
 	python '
-types = set()
+types, with_stats = set(), 0
 for name, data in vectors("*"):
     if name.startswith(("kivi-", "residual-")):     # do not store each row by itself
         continue
@@ -75,6 +75,11 @@ for name, data in vectors("*"):
         for what in "mass", "probe_mass":
             for old, kept in zip(getattr(x, what) or (), getattr(y, what) or ()):
                 assert old[:, ::2].tobytes() == kept.tobytes(), (name, what)
+        stats = [(q.first, q.n, *(getattr(q, part).tobytes() for part in ("sums", "moduli", "products")))
+                 for q in (x.query_stats, y.query_stats) if q is not None]
+        assert stats == 2 * stats[:1], name
+        with_stats += bool(stats)
+assert with_stats > 30
 assert types == {"bf16", "f16", "f32", *rowtypes.QUANTISED}'
 }
 
@@ -306,6 +311,55 @@ for name, data in vectors("unknown-ancillary"):
     assert safe <= few and not unsafe & few'
 	"$PYTHON" third.py <"$VECTORS/rows-indexes-bf16.kv" 2>said >out.kv
 	assert_equal "$(cat said)" "third.py: dropped bITS, cLUS, lOWR, pAGE: not of these rows"
+}
+
+@test "query statistics stay as they are stored when rows are dropped or quantised, and when a stage scores" {
+	mksnapshot -L 3 -H 6 -G 2 -E 8 -N 20 -w 3 --query-stats --mass --scores random -z -o full.kv
+	mksnapshot -L 2 -H 2 -G 2 -N 3 -T 3 --query-stats -o none.kv
+	"$PYTHON" third.py <full.kv >third.kv 2>said
+	assert_equal "$(cat said)" ""
+	kv-check -q third.kv
+	python '
+def stored(data):
+    """The headers and the blocks of the sections qSTa."""
+    sections = kvsnapshot.container.read(io.BytesIO(data)).sections
+    return [(s.layer, s.hash, s.table_hash, s.blocks) for s in sections if s.type == "qSTa"]
+for name, data in (*vectors("query-stats*"), *((n, open(n, "rb").read()) for n in ("full.kv", "none.kv"))):
+    want = stored(data)
+    assert want, name
+    for what in ({}, {"values": "int8"}, {"keys": "fp8", "values": "fp8", "residual": 3},
+                 {"keep": lambda l: [[] for p in l.positions]}, {"keep": lambda l: [p >= 0 for p in l.positions]},
+                 {"keep": lambda l: [p % 2 == 0 for p in l.positions], "keys": "int8"}):
+        assert stored(change(data, **what)) == want, (name, what)
+    scored = io.BytesIO()
+    kvsnapshot.score_stream(lambda l: [0 * p for p in l.positions], io.BytesIO(data), scored)
+    assert stored(scored.getvalue()) == want, name
+assert stored(open("third.kv", "rb").read()) == stored(open("full.kv", "rb").read())
+full, none = kvsnapshot.read("full.kv"), kvsnapshot.read("none.kv")
+assert [(l.query_stats.first, l.query_stats.n) for l in (*full.layers, *none.layers)] == [(4, 16)] * 3 + [(4, 0)] * 2
+for l in full.layers:
+    q = l.query_stats
+    assert q.mean.shape == (6, 8) and q.mean_modulus.shape == (6, 4) and len({m.tobytes() for m in q.mean}) == 6
+    assert (abs(q.mean) < 2).all() and (q.mean_modulus > 0).all() and (np.linalg.eigvalsh(q.covariance) > 0).all()'
+}
+
+@test "a stage of scores in Python reads query statistics, with rotation of some channels or none" {
+	cat >modulus.py <<-'END'
+		import kvsnapshot
+		def score(layer):
+		    q, R = layer.query_stats, layer.model["query_heads"] // layer.model["kv_heads"]
+		    return [(k @ q.mean[g * R:(g + 1) * R].T).max(axis=1) + q.mean_modulus[g * R:(g + 1) * R].sum()
+		            for g, k in enumerate(layer.keys)]
+		kvsnapshot.stage(score, "modulus")
+	END
+	for name in query-stats query-stats-width query-stats-skip query-stats-skip-all; do
+		"$PYTHON" modulus.py <"$VECTORS/$name.kv" >scored.kv
+		python '
+old, new = kvsnapshot.read(sys.argv[1]), kvsnapshot.read("scored.kv")
+for x, y in zip(old.layers, new.layers):
+    assert y.score_label == "modulus" and np.isfinite(np.concatenate(y.scores)).all()
+    assert x.query_stats.mean.tobytes() == y.query_stats.mean.tobytes()' "$VECTORS/$name.kv"
+	done
 }
 
 @test "what cannot be is refused with the place, and the output has no end" {

@@ -3,7 +3,8 @@
 import json
 
 from kvwrite import (NONE, Section, bits, canonical, clusters, event, head_keys, low_rank, mass,
-                     pack, pages, paid, positions, queries, scores, stream, u32s)
+                     pack, pages, paid, positions, queries, query_stats, query_sums, scores, stream,
+                     u32s)
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 INF = float('inf')
@@ -54,17 +55,38 @@ def observed(h, window, n):
     return queries(window, data, 2 if run else 1)
 
 
+def rotated(model, layer):
+    """How many channels of a query are rotated (4.1)."""
+    rope = model['rope']
+    skipped = (layer + 1) % rope.get('skip', layer + 2) == 0
+    return 0 if skipped else rope.get('width', model['head_width'])
+
+
+def asked(h, n, layer):
+    """The n queries of each query head of qSTa of a layer."""
+    H, E = h['model']['query_heads'], h['model']['head_width']
+    flat = numbers(H * n * E, layer + 13)
+    return [[flat[i:i + E] for i in range(g * n * E, (g + 1) * n * E, E)] for g in range(H)]
+
+
+def stats_of(h, first, n, layer):
+    """qSTa of a layer."""
+    E, W = h['model']['head_width'], rotated(h['model'], layer)
+    return query_stats(first, n, [query_sums(own, E, W) for own in asked(h, n, layer)])
+
+
 def kept_first(lists):
     """The same with +inf for the first row of each list that has one."""
     return [[[INF, *one[1:]] if one else one for one in head] for head in lists]
 
 
 def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=None, logits=False,
-             tools=None, codec=0, tensor=None):
+             tools=None, codec=0, tensor=None, stats=None):
     """The sections of a snapshot from its HEAD and, for each layer, its lists of positions.
 
     window: positions of the observation queries. weighed: with the attention received.
-    paying: label of the attention paid. scored: label of the scores.
+    paying: label of the attention paid. scored: label of the scores. stats: for each layer `first`
+    and the number of queries of its query statistics, None for a layer without.
     tensor: bytes of count elements from (count, seed, dtype), when not numbers().
     """
     model, dtype = h['model'], h['dtype']
@@ -77,6 +99,8 @@ def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=N
         out.append(Section('POSN', positions(layer), n, 4, codec))
         if window:
             out.append(Section('oBSq', observed(h, window, n), n, item, codec))
+        if stats and stats[n]:
+            out.append(Section('qSTa', stats_of(h, *stats[n], n), n, 4, codec))
         if weighed:
             out.append(Section('mASS', mass(received(layer, model, n)), n, 4, codec))
         if paying:

@@ -8,6 +8,7 @@ A snapshot is a list of Section. To break one rule, and no other, change a Secti
 stream() puts the list together: every size and hash above the change is then made to agree.
 """
 
+import math
 import struct
 
 import xxhash
@@ -236,6 +237,24 @@ def positions(lists):
 def queries(at, data, source=1):
     """oBSq (4.5). data: the queries, with source 2 followed by the own keys."""
     return fill(u32s([source, len(at)] + at)) + data
+
+
+def query_sums(queries, E, W):
+    """The sums, moduli and products of one query head (4.22), added one query after the other."""
+    half, lower = W // 2, [(i, j) for i in range(E) for j in range(i + 1)]
+    sums, moduli, products = [0.0] * E, [0.0] * half, [0.0] * len(lower)
+    for q in queries:
+        sums = [s + v for s, v in zip(sums, q)]
+        moduli = [m + math.sqrt(q[i] * q[i] + q[i + half] * q[i + half])
+                  for i, m in enumerate(moduli)]
+        products = [p + q[i] * q[j] for p, (i, j) in zip(products, lower)]
+    return sums, moduli, products
+
+
+def query_stats(first, n, heads):
+    """qSTa (4.22). heads: for each query head its sums, moduli and products."""
+    flat = [v for part in zip(*heads) for own in part for v in own]
+    return fill(u32s([first, n])) + struct.pack(f'<{len(flat)}d', *flat)
 
 
 def mass(lists):

@@ -5,6 +5,7 @@
 	snapshot.layers[3].keys[0]              f32 [rows][head width] of KV head 0
 	snapshot.layers[3].key_type             how they are stored: 'bf16', 'q8_0-hadamard', ...
 	snapshot.layers[3].stored_keys[0]       u1 [rows][bytes of a row], as they are
+	snapshot.layers[3].query_stats.mean     f64 [query heads][head width], before rotation
 
 	kvsnapshot.save_scores('x.npy', scores)    for kv-score --from
 	kvsnapshot.save_rows('x.rows', positions)  for kv-evict --rows

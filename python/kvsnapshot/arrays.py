@@ -18,6 +18,40 @@ def per_query_head(values):
     return np.stack([one.view for one in values])
 
 
+class QueryStats:
+    """Sums over queries before rotary embedding, in f64, and what methods make of them (kv-snapshot
+    (5), 4.22).
+
+    first: queries at positions below it are left out; n: how many there are; with none mean,
+    covariance and mean_modulus are None. mean: [H][E]. covariance: [H][E][E], of n and not n - 1.
+    mean_modulus: [H][W/2], W channels are rotated in this layer, and pair i is channels i and
+    i + W/2. sums, moduli, products: the same before they are divided, products [H][E][E] of both
+    triangles."""
+
+    def __init__(self, raw):
+        self.first, self.n = raw.first, raw.n
+        self.sums, self.moduli = np.stack(raw.sums), np.stack(raw.moduli)
+        heads, E = self.sums.shape
+        lower = np.tril_indices(E)
+        self.products = np.empty((heads, E, E))
+        self.products[:, lower[0], lower[1]] = self.products[:, lower[1], lower[0]] = np.stack(
+            raw.products)
+
+    @property
+    def mean(self):
+        return self.sums / self.n if self.n else None
+
+    @property
+    def covariance(self):
+        if not self.n:
+            return None
+        return self.products / self.n - self.mean[:, :, None] * self.mean[:, None, :]
+
+    @property
+    def mean_modulus(self):
+        return self.moduli / self.n if self.n else None
+
+
 class Layer:
     """One layer. bf16 and f16 are widened to f32, quantised rows are their numbers in f32; what the
     snapshot does not have is None.
@@ -98,6 +132,12 @@ class Layer:
         if not data:
             shape = self.model[heads], 0, self.model['head_width']
         return widen(data, self.head['dtype']).reshape(shape)
+
+    @cached_property
+    def query_stats(self):
+        """A QueryStats: of all queries that were run, where kv-prefill was asked for it"""
+        q = self._raw.query_stats
+        return None if q is None else QueryStats(q)
 
     @cached_property
     def mass(self):

@@ -70,6 +70,7 @@ class Layer:
         self.total = sum(rows)
         self.alike = alike                   # all KV heads have the same rows
         self.queries = None
+        self.query_stats = None              # querystats.py
         self.mass = None                     # [G][query heads of it] Numbers
         self.paid = None
         self.scores = None

@@ -33,7 +33,7 @@ class Listlike(Sequence):
 
 
 class Numbers(Listlike):
-    """u32 or f32 numbers. view: a memoryview of them. A slice is one of the same bytes."""
+    """u32, f32 or f64 numbers. view: a memoryview of them. A slice is one of the same bytes."""
 
     __slots__ = ('view',)
 
@@ -64,7 +64,8 @@ class Numbers(Listlike):
 
 
 def numbers(data, code):
-    """Bytes of u32 (code 'I') or f32 ('f'), little-endian on any machine, as Numbers."""
+    """Bytes of u32 (code 'I'), f32 ('f') or f64 ('d'), little-endian on any machine, as
+    Numbers."""
     view = memoryview(data)
     if sys.byteorder == 'big':
         swapped = array(code, view.tobytes())

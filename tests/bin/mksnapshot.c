@@ -4,6 +4,7 @@
  * The same options give the same bytes. Elements are +-[1/8, 2), uniform in their bits. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary
 static uint32_t window, own, tokens;
 static uint64_t seed;
 static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset;
-static int ragged, logits, mass, paid;
+static int ragged, logits, mass, paid, query_stats;
 static uint32_t sees, softcap;
 
 static const struct opt opts[] = {
@@ -34,6 +35,8 @@ static const struct opt opts[] = {
 	    "observation queries of the last W positions", OPT_HOW },
 	{ 0, "own", OPT_COUNT, &own, 0, "K",
 	    "and of K tokens after the last one, with their own keys", OPT_HOW },
+	{ 0, "query-stats", OPT_FLAG, &query_stats, 1, NULL,
+	    "statistics of queries, by chance, from position 4 on", OPT_HOW },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL, "attention received, by chance", OPT_HOW },
 	{ 0, "paid", OPT_FLAG, &paid, 1, NULL, "attention paid, by chance", OPT_HOW },
 	{ 0, "scores", OPT_STRING, &scores_from, 0, "FROM",
@@ -246,6 +249,49 @@ write_queries(struct kv_writer *w, uint32_t layer)
 	free(p);
 }
 
+/* Adds a query of one head to its sums, moduli of pairs and products. */
+static void
+add_query(const float *q, uint32_t pairs, double *sum, double *modulus, double *product)
+{
+	uint32_t i, j;
+
+	for (i = 0; i < width; i++) {
+		sum[i] += q[i];
+		for (j = 0; j <= i; j++)
+			*product++ += (double)q[i] * q[j];
+	}
+	for (i = 0; i < pairs; i++)
+		modulus[i] += sqrt((double)q[i] * q[i] + (double)q[i + pairs] * q[i + pairs]);
+}
+
+/* Of one query for each token but the first four. */
+static void
+write_query_stats(struct kv_writer *w, uint32_t layer)
+{
+	uint32_t pairs = kv_rope_dims(&head.model, layer) / 2, first = 4, t, h;
+	size_t triangle = (size_t)width * (width + 1) / 2;
+	size_t size = 64 + 8 * query_heads * (width + pairs + triangle);
+	double *sum = must_alloc(size, 1), *modulus, *product;
+	uint8_t *front = (uint8_t *)sum;
+	float *q = must_alloc(width, sizeof *q);
+
+	memset(sum, 0, size);
+	put32(front, first);
+	put32(front + 4, tokens > first ? tokens - first : 0);
+	modulus = sum + 8 + (size_t)query_heads * width;
+	product = modulus + (size_t)query_heads * pairs;
+	start_random(layer, "qSTa");
+	for (t = first; t < tokens; t++)
+		for (h = 0; h < query_heads; h++) {
+			fill(q, width * sizeof *q, KV_F32);
+			add_query(q, pairs, sum + 8 + (size_t)h * width,
+			    modulus + (size_t)h * pairs, product + h * triangle);
+		}
+	write_one(w, "qSTa", layer, 4, sum, size);
+	free(q);
+	free(sum);
+}
+
 static void
 write_mass(struct kv_writer *w, const char *type, uint32_t layer, uint64_t total, int labelled)
 {
@@ -320,6 +366,8 @@ write_layer(struct kv_writer *w, uint32_t layer, const uint32_t *asked)
 	output_check(w, kv_write_rows(w, layer, &rows));
 	write_extra(w, layer);
 	write_queries(w, layer);
+	if (query_stats)
+		write_query_stats(w, layer);
 	if (mass)
 		write_mass(w, "mASS", layer, kv_rows_total(&rows), 0);
 	if (paid)

@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
 
 import good                                       # noqa: E402
+import goodquerystats                             # noqa: E402
 import goodresidual                               # noqa: E402
 import goodrows                                   # noqa: E402
 import kvkivi                                     # noqa: E402
@@ -28,8 +29,8 @@ import kvread                                     # noqa: E402
 import kvrow                                      # noqa: E402
 from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
 
-KNOWN = ('TOKS POSN oBSq mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt pROv pADD '
-         'qXYz qXYZ qpYZ XTRA').split()
+KNOWN = ('TOKS POSN oBSq qSTa mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt pROv '
+         'pADD qXYz qXYZ qpYZ XTRA').split()
 COUNTS = (0, 1, 2, 3, 4, 7, 8, 9, 11, 64, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 24) - 1,
           1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32,
           (1 << 53) + 1,
@@ -58,6 +59,8 @@ OTHERS = (b'true', b'false', b'null', b'[]', b'{}', b'[1]', b'{"a":1}', b'[1.0,2
           b'/**/1', b'[9223372036854775808]', b'{"a":-9223372036854775809}', b'[1e999]', b'[-0]')
 BESIDE = (b' ', b'\n', b'\t', b'\r', b'\x0b', b'\x0c', b'\xc2\xa0', b'\xef\xbb\xbf', b'\0', b'x',
           b',', b'{}', b'//')
+F64S = (0.0, -0.0, 1.0, -1.0, 5e-324, -5e-324, 1.7976931348623157e308, -1.7976931348623157e308,
+        float('inf'), -float('inf'), float('nan'), -float('nan'))
 RESIDUALS = (32, 64, 96, 128, 4096, 0, 1, 2, 5, 16, 31, 33, 48, 4095, 4097, 4128, -32, 1 << 31,
              1 << 32, 1 << 64)
 ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
@@ -256,6 +259,21 @@ def edit_half(r, content):
     return bytes(content)
 
 
+def edit_stats(r, content):
+    """An f64 otherwise, often a sum of squares or the last one; first, or how many queries; some
+    more numbers, or fewer."""
+    content, what = bytearray(content), r.randrange(8)
+    count = len(content) // 8 - 8
+    if what == 0 and len(content) >= 8:
+        struct.pack_into('<I', content, 4 * r.randrange(2), r.choice((0, 0, 0, 1, 7, NONE)))
+    elif what == 1:
+        return bytes(content[:-8]) if r.random() < .5 else bytes(content) + bytes(8)
+    elif count > 0:
+        at = r.choice((0, count - 1, r.randrange(count), r.randrange(count), r.randrange(count)))
+        struct.pack_into('<d', content, 64 + 8 * at, r.choice(F64S))
+    return bytes(content)
+
+
 def edit_section(r, sections):
     s = r.choice(sections)
     what = r.randrange(8)
@@ -269,6 +287,8 @@ def edit_section(r, sections):
         s.set(log(r, 2, 2) if what < 4 else edit_words(r, s.content))
     elif s.type in ('sCOR', 'pAID') and what < 3:
         s.set(edit_label(r, s.content))
+    elif s.type == 'qSTa' and what < 4:
+        s.set(edit_stats(r, s.content))
     elif s.type in ('KEYS', 'VALS') and s.element == 1 and len(s.content) > 1 and what < 4:
         s.set(edit_half(r, s.content))
     elif what < 6:
@@ -324,8 +344,43 @@ def with_full(r):
     return out
 
 
+def with_stats(r):
+    """Query statistics in some layers, with other channels that are rotated; at times these are
+    not those that HEAD says, or a number is not what it may be."""
+    count, E, heads = r.choice((1, 2, 3)), r.choice((1, 2, 3, 6, 7, 8)), r.choice((1, 2, 6))
+    rope = {'theta': 10000.0, 'type': 'default', **other_width(r, E, .5)}
+    h = good.head(count, heads * r.choice((1, 3)), heads, E, 11, r.choice(('bf16', 'f16', 'f32')),
+                  9, rope)
+    stats = [r.choice((None, *[(r.choice((0, 4, NONE)), r.choice((0, 1, 5)))] * 3))
+             for _ in range(count)]
+    beside = r.random() < .5
+    out = good.sections(h, [[[0, 2, 5]]] * count, [7, 0, 10], stats=stats,
+                        window=r.choice((None, [5, 7])), weighed=beside,
+                        paying='max' if beside else None, scored=r.choice((None, 'x')),
+                        tools=good.TOOLS)
+    if r.random() < .2:
+        h['model']['rope'] = {'theta': 10000.0, 'type': 'default', **other_width(r, E, .7)}
+        out[0].set(text(r, h))
+        out[0].edited = True
+    elif r.random() < .5:
+        for s in out:
+            if s.type == 'qSTa':
+                s.set(edit_stats(r, s.content))
+    return out
+
+
+def other_width(r, E, often):
+    """Some channels of E that are rotated, and layers in which none is."""
+    rope = {}
+    if E > 2 and r.random() < often:
+        rope['width'] = r.randrange(2, E, 2)
+    if r.random() < often:
+        rope['skip'] = r.choice((1, 2, 3, 4))
+    return rope
+
+
 def sound(r):
-    kind = r.randrange(9)
+    kind = r.randrange(11)
     if kind == 0:
         return good.logged(r.choice((None, good.runs())))
     if kind == 1:
@@ -340,8 +395,10 @@ def sound(r):
     if kind == 5:
         return r.choice((goodrows.mixed, lambda: goodrows.indexed('bf16'),
                          goodrows.indexed_hadamard))()
-    if kind > 6:
+    if kind in (7, 8):
         return with_full(r)
+    if kind > 8:
+        return with_stats(r)
     h = r.choice([h for _, h in good.families()])
     return good.sections(h, [[[0]]] * h['model']['layers'], [0], tools=good.TOOLS)
 

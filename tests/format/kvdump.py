@@ -43,6 +43,14 @@ def query_heads(n, name, heads):
             yield f'layer {n} head {g} query {r} {name} {" ".join(map(repr, values[:16])) or "-"}'
 
 
+def query_stats(n, stats):
+    """What is before the sums, and a hash of each of the three."""
+    if stats:
+        parts = ' '.join(f'{name} {xxh3(b"".join(head.view for head in getattr(stats, name))):016x}'
+                         for name in ('sums', 'moduli', 'products'))
+        yield f'layer {n} query statistics first {stats.first} queries {stats.n} {parts}'
+
+
 def quantised(snapshot, n):
     """The numbers of rows that are quantised, as f32. Needs NumPy."""
     for name in ('keys', 'values'):
@@ -91,6 +99,7 @@ def lines(snapshot):
                    f'data {xxh3(layer.queries.data):016x}')
         if layer.queries and layer.queries.source == 2:
             yield f'layer {n} own keys {xxh3(layer.queries.own):016x}'
+        yield from query_stats(n, layer.query_stats)
         yield from query_heads(n, 'mass', layer.mass or [])
         if layer.paid:
             yield f'layer {n} paid {json.dumps(layer.paid.label)}'
@@ -155,6 +164,8 @@ def as_json(snapshot):
             entry['queries'] = {'source': layer.queries.source, 'data': layer.queries.data.hex(),
                                 'own': layer.queries.own.hex(),
                                 'positions': layer.queries.positions}
+        if layer.query_stats:
+            entry['query_stats'] = layer.query_stats._asdict()
         if layer.mass:
             entry['mass'] = layer.mass
         if layer.paid:

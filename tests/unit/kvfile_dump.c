@@ -120,6 +120,20 @@ see_queries(struct dump *d, struct kv_reader *r, uint32_t l)
 }
 
 static void
+see_query_stats(struct dump *d, struct kv_reader *r, uint32_t l)
+{
+	const struct kv_model *m = &kv_reader_head(r)->model;
+	struct kv_query_stats s;
+	size_t all = 8 * (size_t)kv_query_stats_numbers(m, l);
+
+	check(kv_load_query_stats(r, &s) == KV_OK, "%s", kv_reader_error(r));
+	has(d, "layer %u query statistics first %u queries %u sums %016llx moduli %016llx "
+	    "products %016llx", l, s.first, s.n, hash(s.sum, (size_t)(s.modulus - s.sum) * 8),
+	    hash(s.modulus, (size_t)(s.product - s.modulus) * 8),
+	    hash(s.product, all - (size_t)(s.product - s.sum) * 8));
+}
+
+static void
 see_values(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 {
 	const struct kv_model *m = &kv_reader_head(r)->model;
@@ -239,6 +253,8 @@ see_section(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 		see_tokens(d, r);
 	else if (sec->kind == KV_OBSQ)
 		see_queries(d, r, sec->layer);
+	else if (sec->kind == KV_QSTA)
+		see_query_stats(d, r, sec->layer);
 	else if (sec->kind == KV_MASS || sec->kind == KV_PAID || sec->kind == KV_SCOR)
 		see_values(d, r, sec);
 	else if (kv_kind_is(sec->kind, KV_INDEX))
