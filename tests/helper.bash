@@ -266,13 +266,16 @@ small_indexes() {
 }
 
 # scored NAME METHOD OPTION ...: kv-score with any method; one that needs
-# filters gets some of the shape of NAME.kv
+# filters, or query statistics, gets some of the shape of NAME.kv
 scored() {
 	local name=$1 method=$2
 	shift 2
 	if [ "$method" = qfilter ]; then
 		"$PYTHON" "$ORACLE/sine_filters.py" "$name.kv" "$name.filters"
 		set -- --filters "$name.filters" "$@"
+	elif [ "$method" = expected ] || [ "$method" = capkv ]; then
+		"$PYTHON" "$ORACLE/sine_filters.py" --query-stats "$name.kv" "$name.stats"
+		set -- --query-stats "$name.stats" "$@"
 	fi
 	kv-score --method "$method" "$@"
 }

@@ -11,7 +11,12 @@ setup() {
 agrees() {
 	local limit=$1 method=$2 options=() o
 	shift 2
-	for o; do options+=("--${o%=*}" "${o#*=}"); done
+	for o; do
+		case $o in
+		no-*) options+=("--${o%=*}") ;;
+		*) options+=("--${o%=*}" "${o#*=}") ;;
+		esac
+	done
 	n=$((${n:-0} + 1))
 	cp x.kv $n.x.kv
 	kv-score --method "$method" "${options[@]}" -o $n.y.kv x.kv
@@ -25,7 +30,7 @@ all_agree() {
 @test "every method agrees with its formula for 1, 4 and 8 query heads a KV head and widths 24, 33, 64" {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33" "-H 16 -G 2 -E 64"; do
 		for dtype in f32 f16 bf16; do
-			mksnapshot $shape -d $dtype -N 150 -w 7 --mass --paid -o x.kv
+			mksnapshot $shape -d $dtype -N 150 -w 7 --mass --paid --query-stats -o x.kv
 			agrees 2e-6 snapkv
 			agrees 2e-6 tova
 			agrees 1e-6 h2o
@@ -35,6 +40,8 @@ all_agree() {
 			agrees 1e-6 keydiff
 			agrees 1e-6 lagkv lag=33
 			agrees 1e-6 cur
+			agrees 2e-6 expected
+			agrees 2e-6 capkv
 			agrees 1e-9 recent
 			agrees 1e-9 random
 		done
@@ -58,8 +65,8 @@ all_agree() {
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
 	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
-	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
+	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid --query-stats -o x.kv
+	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur expected capkv recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -104,6 +111,59 @@ all_agree() {
 	all_agree
 }
 
+@test "expected and capkv agree with their formulas for every option, frequencies of rotary embedding, statistics of other texts" {
+	local name options
+	mksnapshot -L 2 -H 8 -G 2 -E 32 -N 150,9,4,2 -T 200 --query-stats -o x.kv
+	for options in "" "sink=0" "sink=70" "future=1" "future=3000" "no-covariance=1" "no-value-norm=1 epsilon=0.25" "epsilon=0.01"; do
+		agrees 2e-6 expected $options
+	done
+	agrees 2e-6 capkv sink=0 future=40
+	# a factor, half of the channels, layers that are not rotated, other frequencies in layers with a window
+	for name in llama-yarn llama-llama3 phi3-longrope smollm3 gemma3; do
+		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name $name "$DEMO/tokenizer.json"
+		kv-prefill -m $name --ids --dtype f32 --query-stats -o x.kv <(seq 5 60)
+		agrees 5e-6 expected future=20
+		agrees 5e-6 capkv
+	done
+	all_agree
+}
+
+@test "expected takes the statistics of a file in place of the text's, which must be of the model and be numbers" {
+	mksnapshot -L 3 -H 8 -G 2 -E 32 -N 150 --ragged -o x.kv
+	"$PYTHON" "$ORACLE/sine_filters.py" --query-stats x.kv f.safetensors
+	kv-score --method expected --query-stats f.safetensors -o y.kv x.kv
+	kv-score --method capkv --query-stats f.safetensors -o z.kv x.kv
+	printf '2e-6 x.kv %s query-stats=sine\n' 'y.kv expected' 'z.kv capkv' >comparisons
+	all_agree
+	assert_regex "$(see y.kv 's.layers[0].scores.label')" '^expected sink=4 future=512 epsilon=0 no-covariance=0 no-value-norm=0 query-stats=[0-9a-f]{16}$'
+	run -1 --separate-stderr kv-score --method expected -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: x.kv: layer 0 has no query statistics, which method expected needs: make the snapshot with kv-prefill --query-stats, or give those of other texts, --query-stats FILE"
+	mksnapshot -L 3 -H 8 -G 2 -E 32 -N 4 --query-stats -o short.kv
+	run -1 --separate-stderr kv-score --method capkv -o no.kv short.kv
+	assert_equal "$stderr" "kv-score: layer 0: the query statistics are of no query: the text has no token from position 4 on"
+	"$PYTHON" "$ORACLE/sine_filters.py" --query-stats 3 4 32 other.safetensors
+	run -3 --separate-stderr kv-score --method expected --query-stats other.safetensors -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: other.safetensors: query statistics of 3 layers, 4 query heads and a head width of 32, and the model has 3, 8 and 32"
+	sed 's/query_cov/query_cow/' f.safetensors >named.safetensors
+	run -3 --separate-stderr kv-score --method expected --query-stats named.safetensors -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: named.safetensors: there is no tensor query_cov"
+	head -c -4 f.safetensors >nan.safetensors
+	printf '\0\0\300\177' >>nan.safetensors
+	run -3 --separate-stderr kv-score --method expected --query-stats nan.safetensors -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: nan.safetensors: tensor query_cov: a number of layer 2, head 7 is not finite"
+	head -c -4 f.safetensors >negative.safetensors
+	printf '\0\0\200\277' >>negative.safetensors
+	run -3 --separate-stderr kv-score --method expected --query-stats negative.safetensors -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: negative.safetensors: tensor query_cov: the variance of channel 31 of layer 2, query head 7 is negative"
+	run -2 --separate-stderr kv-score --method knorm --query-stats f.safetensors -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: --query-stats: method knorm does not use it"
+	run -2 --separate-stderr kv-score --method expected --epsilon=-1 -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: --epsilon -1: want 0 or more"
+	run -2 --separate-stderr kv-score --method expected --future 0 -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: --future: want at least one position"
+	[ ! -e no.kv ]
+}
+
 @test "qfilter is the projection of keys on filters of the model, which must fit it and be numbers" {
 	local shape
 	for shape in "-H 8 -G 2 -E 32 -N 150 --ragged" "-H 6 -G 3 -E 33 -N 68 -d f16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -d bf16"; do
@@ -133,7 +193,7 @@ all_agree() {
 	head -c -4 f.safetensors >nan.safetensors
 	printf '\0\0\300\177' >>nan.safetensors
 	run -3 --separate-stderr kv-score --method qfilter --filters nan.safetensors -o no.kv x.kv
-	assert_equal "$stderr" "kv-score: nan.safetensors: tensor q_filters: a number of layer 2, KV head 3 is not finite"
+	assert_equal "$stderr" "kv-score: nan.safetensors: tensor q_filters: a number of layer 2, head 3 is not finite"
 	head -c -4 f.safetensors >short.safetensors
 	run -3 --separate-stderr kv-score --method qfilter --filters short.safetensors -o no.kv x.kv
 	assert_regex "$stderr" 'short.safetensors'

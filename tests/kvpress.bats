@@ -109,6 +109,20 @@ for l in range(4):
 	same QFilterPress QFilterPress
 }
 
+@test "expected keeps the rows of ExpectedAttentionPress: as it is, with 64 positions, means alone and no values, and under AdaKV" {
+	same ExpectedAttentionPress ExpectedAttentionPress
+	same 'AdaKVPress(ExpectedAttentionPress)' AdaKVPress-ExpectedAttentionPress
+	edit='s/expected/expected --future 64 --no-covariance --no-value-norm/'
+	same ExpectedAttentionPress ExpectedAttentionPress-plain
+}
+
+@test "expected with statistics from a file keeps the rows of ExpectedAttentionStatsPress" {
+	"$PYTHON" "$ORACLE/sine_filters.py" --query-stats 4 4 32 stats.safetensors
+	same ExpectedAttentionStatsPress ExpectedAttentionStatsPress
+}
+
+@test "capkv keeps the rows of CapPress" { same CapPress CapPress; }
+
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
 @test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }

@@ -8,7 +8,7 @@ setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || return
 	for layers in 4 24; do
-		mksnapshot -L $layers -H 4 -G 2 -E 64 -N 16384 -d bf16 --observe 8 --own 2 --mass --paid --scores random -o $layers.kv
+		mksnapshot -L $layers -H 4 -G 2 -E 64 -N 16384 -d bf16 --observe 8 --own 2 --mass --paid --query-stats --scores random -o $layers.kv
 		"$PYTHON" "$ORACLE/sine_filters.py" $layers.kv $layers.filters
 	done
 }
@@ -158,8 +158,8 @@ assert sum(e.n for e in s.events) == n and s.provenance[-1]["tool"] == "kv-prefi
 
 		container.read_content = noted
 		# not those whose size nothing before them says: the text, queries, keys of a retrieval head, the log, provenance
-		for kind in "HEAD POSN mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS iNDX ENDS pADD".split():
-		    out = good.indexed() if kind in ("bITS", "pAGE", "cLUS", "lOWR") else good.logged(weighed=True, paying="max")
+		for kind in "HEAD POSN qSTa mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS iNDX ENDS pADD".split():
+		    out = good.indexed() if kind in ("bITS", "pAGE", "cLUS", "lOWR") else good.logged(weighed=True, paying="max", stats=[(4, 5)] * 2)
 		    at = next((i for i, s in enumerate(out) if s.type == kind), len(out))
 		    layer = kvwrite.NONE if at == len(out) else out[at].layer
 		    large = kvwrite.Section(kind, b"", layer, 1 if at == len(out) else out[at].element)

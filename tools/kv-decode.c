@@ -31,7 +31,7 @@
 static struct decode_text_options text = { .limit = NOT_GIVEN, .top_p = 1 };
 static uint32_t at_once = AT_ONCE;
 static int plain;                       /* special tokens in texts are plain text */
-static int mass, audit, keep;           /* keep: write the snapshot after the text */
+static int mass, query_stats, audit, keep;           /* keep: write the snapshot after the text */
 static uint32_t observe;
 static uint64_t device_memory;
 static const char *score, *evict, *stats, *ask;
@@ -82,6 +82,8 @@ static const struct opt opts[] = {
 	    "keep the queries of the last W tokens in FILE", OPT_WRITES },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
 	    "keep the attention mass of each row in FILE", OPT_WRITES },
+	{ 0, "query-stats", OPT_FLAG, &query_stats, 1, NULL,
+	    "keep mean and covariance of the queries in FILE", OPT_WRITES },
 	{ 0, "logits", OPT_STRING, &decode_forced_options.logits, 0, "FILE",
 	    "with --force: write the logits of each token, as a .npy file", OPT_WRITES },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
@@ -97,8 +99,8 @@ static const struct tool tool = {
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
 	    "[--device DEVICE] [--evict WORDS] [--force FILE] [--ids | --json]\n"
 	    "[--ignore-eos] [--logits FILE] [--mass] [--min-p P] [--plain]\n"
-	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--report FILE]\n"
-	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve WORDS\n"
+	    "[--products TYPE] [--progress WHEN] [--query-stats] [--questions FILE]\n"
+	    "[--report FILE] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve WORDS\n"
 	    "[--audit] [--device-memory LIMIT] [--offload] [--stats REPORT]]\n"
 	    "[snapshot ...]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
@@ -216,9 +218,9 @@ check_options(void)
 	for (i = 0; i < text.stops.n; i++)
 		if (text.stops.at[i][0] == '\0')
 			die(EXIT_USAGE, "--stop: the text is empty");
-	if ((observe > 0 || mass) && strcmp(settings.output, "-") == 0)
+	if ((observe > 0 || mass || query_stats) && strcmp(settings.output, "-") == 0)
 		die(EXIT_USAGE, "--%s: no snapshot is kept without -o FILE",
-		    observe > 0 ? "observe" : "mass");
+		    observe > 0 ? "observe" : mass ? "mass" : "query-stats");
 	if (plain && ask == NULL && (decode_forced_options.text == NULL || text.ids))
 		die(EXIT_USAGE, "--plain: which text? Give --questions, or --force without --ids");
 	if (text.ids && settings.json && decode_forced_options.text == NULL)
@@ -293,9 +295,12 @@ choose_want(uint32_t requests)
 {
 	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
 		mass = 1;
+	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_QUERY_STATS))
+		query_stats = 1;
 	want = (struct sequence_options){ .answers = ask == NULL, .mapper = &mapped_files,
 	    .observe = observe, .queries_on_device = 1,
-	    .window = window(), .mass = mass, .evict = evict != NULL ? &evictor : NULL,
+	    .window = window(), .mass = mass, .query_stats = query_stats,
+	    .evict = evict != NULL ? &evictor : NULL,
 	    .indexes = keep ? KV_ALL_INDEXES :
 	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,
 	    .retrieve = retrieves ? &retrieve_options : NULL,

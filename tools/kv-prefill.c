@@ -21,7 +21,7 @@
 #include "tokenizer/tokenizer.h"
 
 static uint32_t observe, chunk = NOT_GIVEN, tile;
-static int mass;
+static int mass, query_stats;
 static const char *resume, *dtype_name, *logits_path, *head_folder, *select_words;
 static struct prompt_input prompt;
 static struct prefill prefill;
@@ -62,6 +62,8 @@ static const struct opt opts[] = {
 	    "keep the queries of the last W tokens for kv-score", OPT_WRITES },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
 	    "keep the attention mass of each row, for kv-score", OPT_WRITES },
+	{ 0, "query-stats", OPT_FLAG, &query_stats, 1, NULL,
+	    "keep mean and covariance of the queries, for kv-score", OPT_WRITES },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)", OPT_WRITES },
 	{ 0, "keys", OPT_STRING, &rows_options.keys, 0, "TYPE",
@@ -79,7 +81,7 @@ static const struct tool tool = {
 	    "[--allow-config KEY] [--allow-tensor NAME] [--device DEVICE] [--dtype TYPE]\n"
 	    "[--evict WORDS] [--ids] [--keys TYPE] [--logits FILE] [--mass] [--no-template]\n"
 	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN]\n"
-	    "[--report FILE] [--retrieval-head DIR]\n"
+	    "[--query-stats] [--report FILE] [--retrieval-head DIR]\n"
 	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--select WORDS] [--values TYPE] [-p TEXT | prompt]",
 	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv "
@@ -100,6 +102,12 @@ static int
 wants_mass(void)
 {
 	return mass || (evict_cache_needs(&prefill.evict) & NEED_MASS);
+}
+
+static int
+wants_query_stats(void)
+{
+	return query_stats || (evict_cache_needs(&prefill.evict) & NEED_QUERY_STATS);
 }
 
 /* stored <- how rows are stored: as those of the snapshot to continue; else by --dtype, or as the
@@ -137,6 +145,7 @@ open_text(struct open_sequence *x, const struct session *e, struct kv_reader *fr
 {
 	const struct sequence_options want = { .stored = &stored,
 	    .spare = (uint32_t)room, .observe = window, .mass = wants_mass(), .head = e->head,
+	    .query_stats = wants_query_stats(),
 	    .indexes = from != NULL ? KV_ALL_INDEXES : 0,
 	    .evict = evicts() ? &prefill.evict : NULL, .notice = { .call = warn_notice } };
 	struct engine_error error;
@@ -170,7 +179,8 @@ static void
 load_model(struct session *e, size_t n)
 {
 	struct memory_demand d = { .tokens = n, .stored = &stored,
-	    .mass = wants_mass(), .at_once = rows_at_once(n) };
+	    .mass = wants_mass(), .query_stats = (uint32_t)wants_query_stats(),
+	    .at_once = rows_at_once(n) };
 
 	prefill_demand(&prefill, e->model, n, &d);
 	if (logits_path != NULL)
@@ -235,7 +245,7 @@ check_options(const char *path)
 	opt_rows();
 	opt_select(&prefill.select, select_words);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
-	opt_prefix(&prefill, path, resume, wants_mass());
+	opt_prefix(&prefill, path, resume, wants_mass(), wants_query_stats());
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
 	check_logits(path);
@@ -315,6 +325,8 @@ save(const struct sequence *s, const struct observation *obs, size_t n,
 	if (mass)
 		sign_count("mass", 1);
 	sign_count("observe", observe);
+	if (query_stats)
+		sign_count("query-stats", 1);
 	if (prefix.rows > 0)
 		sign_count("reused", prefix.rows);
 	sign_count("tokens", n);

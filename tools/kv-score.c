@@ -29,10 +29,11 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-score",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
-	    "[--cross] [--device DEVICE] [--filters FILE] [--keep-last] [--kernel K] [--lag N]\n"
-	    "[--local N] [--norms WHICH] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
-	    "[--progress WHEN] [--reduce HOW] [--report FILE] [--since POSITION] [--sink N]\n"
-	    "[--window W] [snapshot]",
+	    "[--cross] [--device DEVICE] [--epsilon X] [--filters FILE] [--future N]\n"
+	    "[--keep-last] [--kernel K] [--lag N] [--local N] [--no-covariance]\n"
+	    "[--no-value-norm] [--norms WHICH] [--order WHICH] [--over-queries HOW]\n"
+	    "[--pool HOW] [--progress WHEN] [--query-stats FILE] [--reduce HOW]\n"
+	    "[--report FILE] [--since POSITION] [--sink N] [--window W] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,
@@ -65,6 +66,31 @@ take_mass(struct kv_reader *r)
 	if (v.n > 0)
 		memcpy(mass, v.value, v.n * sizeof *mass);
 	return mass;
+}
+
+/* ---- query statistics of a layer ---- */
+
+static struct kv_query_stats text_stats;
+static double *stats_numbers;           /* NULL = none stored */
+
+static void
+forget_query_stats(void)
+{
+	free(stats_numbers);
+	stats_numbers = NULL;
+}
+
+/* At qSTa: copies them. */
+static void
+take_query_stats(struct kv_reader *r, uint32_t layer)
+{
+	const struct kv_model *m = &kv_reader_head(r)->model;
+	const uint64_t n = kv_query_stats_numbers(m, layer);
+
+	input_check(r, kv_load_query_stats(r, &text_stats));
+	stats_numbers = must_alloc(n, sizeof *stats_numbers);
+	memcpy(stats_numbers, text_stats.sum, n * sizeof *stats_numbers);
+	kv_query_stats_arrays(&text_stats, m, layer, stats_numbers);
 }
 
 /* ---- sections that wait for the values of their layer, KEYS first ---- */
@@ -113,8 +139,9 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	    .value_type = kv_head_row_type(head, KV_VALS, layer),
 	    .window = q->n, .window_pos = q->pos, .next_position = head->next_position,
 	    .sees = kv_layer_window(&head->model, layer) },
-	    .dtype = head->dtype, .softcap = (float)head->model.attention_softcap,
-	    .queries = q->q, .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
+	    .model = &head->model, .dtype = head->dtype,
+	    .softcap = (float)head->model.attention_softcap, .queries = q->q,
+	    .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
 	char label[KV_SCORE_LABEL];
 	uint64_t total = kv_rows_total(l.in.rows);
 	float *score = must_alloc(total, sizeof *score);
@@ -137,6 +164,11 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 		die(EXIT_RUN, "%s: layer %u has no probe mass, which method %s needs: add it with "
 		    "kv-observe --repeat-context or --accumulate", kv_reader_name(r), layer,
 		    method->name);
+	if ((scorer_needs(&scorer) & NEED_QUERY_STATS) && stats_numbers == NULL)
+		die(EXIT_RUN, "%s: layer %u has no query statistics, which method %s needs: make "
+		    "the snapshot with kv-prefill --query-stats, or give those of other texts, "
+		    "--query-stats FILE", kv_reader_name(r), layer, method->name);
+	l.in.query_stats = stats_numbers != NULL ? &text_stats : NULL;
 	if (method->needs & NEED_VALUES) {
 		l.in.keys = kv_held_content(held[0]);
 		l.in.values = input_load(r);
@@ -192,7 +224,7 @@ check_log(struct kv_reader *r, const struct kv_section *sec)
 static void
 score_snapshot(struct kv_reader *r, struct kv_writer *w)
 {
-	const unsigned needs = from_path != NULL ? 0 : scorer.method->needs;
+	const unsigned needs = from_path != NULL ? 0 : scorer_needs(&scorer);
 	const enum kv_kind at = needs & NEED_VALUES ? KV_VALS : KV_KEYS;
 	struct queries q = { 0 };
 	struct kv_section sec;
@@ -205,8 +237,11 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		if (sec.kind == KV_POSN) {
 			queries_forget(&q);
 			forget_mass();
+			forget_query_stats();
 		} else if (sec.kind == KV_OBSQ && (needs & NEED_WINDOW))
 			take_queries(&q, r, sec.layer);
+		else if (sec.kind == KV_QSTA && (needs & NEED_QUERY_STATS))
+			take_query_stats(r, sec.layer);
 		else if (sec.kind == KV_MASS && (needs & NEED_MASS))
 			text_mass = take_mass(r);
 		else if (sec.kind == KV_PAID && (needs & NEED_PROBE_MASS))
@@ -230,6 +265,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 	progress_end();
 	queries_forget(&q);
 	forget_mass();
+	forget_query_stats();
 	if (from_path != NULL)
 		sign_text("method", SCORE_EXTERNAL);
 	else

@@ -22,6 +22,8 @@ import numpy
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 import kvsnapshot  # noqa: E402
 
+import tensor_file  # noqa: E402
+
 
 def queries_of(options, text, path):
     """[layers][query heads][queries][head width] of a text"""
@@ -44,16 +46,6 @@ def filters_of(queries, kv_heads):
     return -each.reshape(layers, kv_heads, heads // kv_heads, width).mean(axis=2)
 
 
-def save(path, filters):
-    """A safetensors file with one tensor, as its authors publish it"""
-    data = filters.astype("<f4").tobytes()
-    head = json.dumps({"q_filters": {"dtype": "F32", "shape": list(filters.shape),
-                                     "data_offsets": [0, len(data)]}}).encode()
-    head += b" " * (-len(head) % 8)
-    with open(path, "wb") as file:
-        file.write(len(head).to_bytes(8, "little") + head + data)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("-m", "--model", required=True, help="model folder")
@@ -69,7 +61,8 @@ def main():
         with open(os.path.join(options.model, "config.json"), encoding="utf-8") as file:
             config = json.load(file)
     kv_heads = config.get("num_key_value_heads") or config["num_attention_heads"]
-    save(options.output, filters_of(numpy.concatenate(found, axis=2), kv_heads))
+    filters = filters_of(numpy.concatenate(found, axis=2), kv_heads)
+    tensor_file.save(options.output, {"q_filters": filters})
 
 
 if __name__ == "__main__":

@@ -103,12 +103,16 @@ kind_of() {
 	answer | keep | layer | local | outliers | recent | residual | sink)
 		kind='a whole number'
 		;;
-	chunk | chunks | cluster | draft | group | kernel | lag | page | patch | rank | window)
+	chunk | chunks | cluster | draft | future | group | kernel | lag | page | patch | rank | \
+	window)
 		kind='a whole number above 0'
 		;;
 	tsp_rate) kind='a share above 0, up to 1' ;;
+	epsilon) kind='a number, 0 or above' ;;
 	keys | policy | pool | values) kind='a word of letters and digits' ;;
-	adapter | draft_model | filters | heads | retriever) kind='a name of one line' ;;
+	adapter | draft_model | filters | heads | query_stats | retriever)
+		kind='a name of one line'
+		;;
 	instruction | stop) kind='a text' ;;
 	*) return 1 ;;
 	esac
@@ -139,6 +143,14 @@ is_share() {
 	}'
 }
 
+# is_real TEXT: 0, 0.01 or 1e-2
+is_real() {
+	case $1 in
+	'' | *[!0-9.eE+-]*) return 1 ;;
+	esac
+	awk -v x="$1" 'BEGIN { exit x !~ /^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/ }'
+}
+
 # check WHERE NAME VALUE: refuses a value that is not of the setting's kind.
 # None stands for what a script derives itself.
 check() {
@@ -148,6 +160,7 @@ check() {
 	'a whole number') is_number "$3" ;;
 	'a whole number above 0') is_count "$3" ;;
 	'a share'*) is_share "$3" ;;
+	'a number'*) is_real "$3" ;;
 	'a word'*) case $3 in -* | *[!A-Za-z0-9_-]*) false ;; esac ;;
 	'a name'*) case $3 in *"$newline"*) false ;; esac ;;
 	esac || die "$1: not $kind"

@@ -100,6 +100,7 @@ cache_free(struct cache *c)
 		c->model->ops->free(c->model->dev, c->mass[l].sum);
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
 		index_free(&c->index[l]);
+	query_stats_free(c->query_stats, c->model);
 	free(c->index);
 	free(c->mass);
 	free(c->layer);
@@ -543,6 +544,8 @@ cache_clear(struct cache *c)
 		memset(rows->len, 0, rows->heads * sizeof *rows->len);
 		memset(rows->capacity, 0, rows->heads * sizeof *rows->capacity);
 		drop_indexes(c, l);
+		if (c->query_stats != NULL)
+			query_stats_clear(c->query_stats, m, l);
 		if (c->mass == NULL)
 			continue;
 		m->ops->free(m->dev, c->mass[l].sum);

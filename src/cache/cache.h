@@ -6,6 +6,7 @@
 #define KVPIPE_CACHE_H
 
 #include "cache/index.h"
+#include "cache/query_stats.h"
 #include "model/model.h"
 
 /* Attention mass of the rows of a layer: the sum over all queries so far, for H2O. */
@@ -43,6 +44,9 @@ struct cache {
 	/* spare capacity, in rows, that loading gives each head; set before loading */
 	uint32_t spare;
 	struct attention_mass *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
+	/* sums over queries, to which forward() adds, and snapshot_take() loads them; NULL: not
+	 * wanted. query_stats_new(), for an empty cache */
+	struct query_stats *query_stats;
 	/* [L] retrieval indexes, made from the keys; NULL: not wanted, cache_want_indexes(). They
 	 * grow with the rows; those of a layer are dropped when one of its rows is. */
 	struct layer_index *index;
@@ -134,7 +138,8 @@ struct cache_mark {
 	uint32_t *len;                 /* [L][G], to be freed */
 };
 /* Stores the state. The cache logs nothing and drops no row after that. Only for a cache without
- * attention mass and indexes, which are not restored. Returns 0, or MODEL_ENOMEM. */
+ * attention mass, query statistics and indexes, which are not restored. Returns 0, or
+ * MODEL_ENOMEM. */
 int cache_mark(struct cache *, struct cache_mark *);
 /* Goes back to the mark. The logits are not restored: they stay those of the last token that was
  * run. */

@@ -47,6 +47,27 @@ take_mass(const struct cache *c, uint32_t l, struct point_mass *to)
 	return 0;
 }
 
+static int
+take_query_stats(const struct cache *c, struct cache_point *to)
+{
+	const uint32_t L = c->model->id.layers;
+	uint32_t l;
+
+	to->query_sums = calloc(L, sizeof *to->query_sums);
+	to->queries = malloc(L * sizeof *to->queries);
+	if (to->query_sums == NULL || to->queries == NULL)
+		return MODEL_ENOMEM;
+	memcpy(to->queries, c->query_stats->n, L * sizeof *to->queries);
+	for (l = 0; l < L; l++) {
+		to->query_sums[l] = malloc(kv_query_stats_numbers(&c->model->id, l) *
+		    sizeof **to->query_sums);
+		if (to->query_sums[l] == NULL)
+			return MODEL_ENOMEM;
+		query_stats_get(c->query_stats, c->model, l, to->query_sums[l]);
+	}
+	return 0;
+}
+
 static void
 take_clusters(const struct cache *c, uint32_t *to)
 {
@@ -83,7 +104,7 @@ cache_point_take(struct cache *c, struct cache_point *p)
 	for (l = 0; p->mass != NULL && l < id->layers; l++)
 		if (take_mass(c, l, &p->mass[l]) != 0)
 			return MODEL_ENOMEM;
-	return 0;
+	return c->query_stats != NULL ? take_query_stats(c, p) : 0;
 }
 
 void
@@ -96,6 +117,10 @@ cache_point_free(struct cache_point *p, const struct cache *c)
 		free(p->mass[l].sum);
 		free(p->mass[l].len);
 	}
+	for (l = 0; p->query_sums != NULL && l < c->model->id.layers; l++)
+		free(p->query_sums[l]);
+	free(p->query_sums);
+	free(p->queries);
 	free(p->mass);
 	free(p->logits);
 	free(p->logged_rows);
@@ -221,6 +246,10 @@ cache_cut(struct cache *c, struct cache_point *p)
 			rc = MODEL_ENOMEM;
 		if (rc == 0 && p->mass != NULL)
 			rc = put_mass(c, l, &p->mass[l]);
+		if (rc == 0 && p->query_sums != NULL) {
+			query_stats_put(c->query_stats, c->model, l, p->query_sums[l]);
+			c->query_stats->n[l] = p->queries[l];
+		}
 	}
 	return rc == 0 ? log_cut(c, p, n) : rc;
 }

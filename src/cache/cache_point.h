@@ -17,6 +17,10 @@ struct cache_point {
 	/* [L][G][2] number of rows in clusters, and of clusters; NULL: no index */
 	uint32_t *clusters;
 	struct point_mass *mass;        /* [L]; NULL: the cache has none */
+	/* [L] sums over queries, in the order of the section, and their numbers; NULL: the cache
+	 * has none */
+	double **query_sums;
+	uint32_t *queries;
 };
 
 /* Stores the state of the cache, whose logits are on the host. Free the point, also after a
@@ -25,9 +29,10 @@ int cache_point_take(struct cache *, struct cache_point *);
 void cache_point_free(struct cache_point *, const struct cache *);
 
 /* Goes back to the point: drops the rows and tokens after it, and what these have added to
- * attention mass and indexes; c->logits become the point's, which gives them up. Logs that these
- * tokens ran and were not stored. c->cut_from must not have been after the point meanwhile.
- * Generators and batches of the cache are invalid afterwards. Returns 0, or MODEL_ENOMEM. */
+ * attention mass, query statistics and indexes; c->logits become the point's, which gives them up.
+ * Logs that these tokens ran and were not stored. c->cut_from must not have been after the point
+ * meanwhile. Generators and batches of the cache are invalid afterwards. Returns 0, or
+ * MODEL_ENOMEM. */
 int cache_cut(struct cache *, struct cache_point *);
 
 #endif

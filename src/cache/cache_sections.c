@@ -55,6 +55,8 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	    rows->heads * sizeof *rows->count);
 	if (c->mass != NULL)
 		c->mass[sec->layer].whole = kv_rows_total(rows) == 0;
+	if (c->query_stats != NULL)
+		c->query_stats->whole[sec->layer] = 0;
 	return KV_OK;
 }
 
@@ -185,6 +187,9 @@ snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c
 		return load_rows(r, sec, c);
 	case KV_OBSQ:
 		return obs != NULL ? load_queries(r, sec, c, obs) : KV_OK;
+	case KV_QSTA:
+		return c->query_stats != NULL ?
+		    query_stats_load(c->query_stats, c->model, sec->layer, r) : KV_OK;
 	case KV_MASS:
 		return c->mass != NULL ? load_mass(r, sec, c) : KV_OK;
 	case KV_KEYS:
@@ -356,6 +361,8 @@ snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct obse
 
 	if (rc == KV_OK && obs != NULL && obs->have > 0)
 		rc = save_queries(w, c, obs, l);
+	if (rc == KV_OK && c->query_stats != NULL)
+		rc = query_stats_save(c->query_stats, c->model, l, w);
 	if (rc == KV_OK && c->mass != NULL)
 		rc = save_mass(w, c, &rows, l);
 	if (rc == KV_OK)

@@ -20,7 +20,8 @@ static const char method_names[] =
 static const char score_words[] =
 #include "methods/list.h"
     "lookahead= kernel= pool= reduce= order= over-queries= sink= seed= keep-last lag= "
-    "cross filters= local= norms= window= since=";
+    "cross filters= local= norms= query-stats= future= epsilon= no-covariance "
+    "no-value-norm window= since=";
 #undef METHOD
 #define POLICY(name, ...) name " "
 static const char policy_names[] =

@@ -350,6 +350,7 @@ open_model(struct run *r)
 	session_load(b->session, &(struct memory_demand){
 	    .tokens = (uint64_t)r->most * b->want->spare,
 	    .rows = r->most * cache_most_rows_of(s->model, b->want->spare), .mass = b->want->mass,
+	    .query_stats = b->want->query_stats ? r->most : 0,
 	    .stored = kv_reader_head(r->opened), .at_once = r->most, .logits = r->most });
 	if ((r->batch = batch_new(s->model, r->most)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");

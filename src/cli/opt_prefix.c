@@ -10,7 +10,8 @@
 struct prefix_options prefix_options;
 
 void
-opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int mass)
+opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int mass,
+    int query_stats)
 {
 	const char *reuse = prefix_options.reuse, *store = prefix_options.store;
 	const char *option = reuse != NULL ? "reuse" : "store";
@@ -32,6 +33,9 @@ opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int 
 	if (p->schedule == PREFILL_CHUNKS)
 		die(EXIT_USAGE, "--%s does not go with --chunk and --evict: tokens see only rows "
 		    "that earlier chunks left; leave out --chunk", option);
+	if (store != NULL && query_stats)
+		die(EXIT_USAGE, "--query-stats, and methods that need them, do not go with "
+		    "--store: it keeps no query statistics; use --reuse, or run the whole prompt");
 	if (store != NULL && mass)
 		die(EXIT_USAGE, "--mass, and methods that need it, do not go with --store: it "
 		    "keeps no attention mass; use --reuse or run the whole prompt");

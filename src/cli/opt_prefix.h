@@ -28,7 +28,8 @@ struct prefix {
 };
 
 /* Dies with EXIT_USAGE if other options exclude them. prompt: the operand. */
-void opt_prefix(const struct prefill *, const char *prompt, const char *resume, int mass);
+void opt_prefix(const struct prefill *, const char *prompt, const char *resume, int mass,
+    int query_stats);
 /* Opens the snapshot. Dies. */
 void prefix_open(struct prefix *);
 /* Finds the reusable rows for the prompt (which must stay valid), whose last `least` tokens

@@ -1,4 +1,5 @@
 /* opt_score.c - the options of scoring methods */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,11 +11,14 @@
 
 #define NO_SEED UINT64_MAX
 
-static const char *over_name, *pool_name, *reduce_name, *order_name, *norms_name, *filters_path;
+static const char *over_name, *pool_name, *reduce_name, *order_name, *norms_name;
+static const char *filters_path, *query_stats_path;
 static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
 static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN;
+static uint32_t future = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
-static int keep_last, cross;
+static double epsilon = NAN;   /* NaN: not given */
+static int keep_last, cross, no_covariance, no_value_norm;
 
 const struct opt score_opts[] = {
 	{ 0, "kernel", OPT_COUNT, &kernel, 0, "K",
@@ -38,6 +42,16 @@ const struct opt score_opts[] = {
 	    "rows that cur compares, 0 = all (16)", OPT_HOW },
 	{ 0, "norms", OPT_STRING, &norms_name, 0, "WHICH",
 	    "norms that cur takes: product, mean, keys or values", OPT_HOW },
+	{ 0, "query-stats", OPT_STRING, &query_stats_path, 0, "FILE",
+	    "query statistics of other texts, in place of the text's", OPT_READS },
+	{ 0, "future", OPT_COUNT, &future, 0, "N",
+	    "later positions that expected and capkv look at (512)", OPT_HOW },
+	{ 0, "epsilon", OPT_REAL, &epsilon, 0, "X",
+	    "expected: add X to the attention of each row (0)", OPT_HOW },
+	{ 0, "no-covariance", OPT_FLAG, &no_covariance, 1, NULL,
+	    "expected: leave out the covariance of queries", OPT_HOW },
+	{ 0, "no-value-norm", OPT_FLAG, &no_value_norm, 1, NULL,
+	    "expected: leave out the norm of the value", OPT_HOW },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
 	    "use only the last W of the stored observation queries", OPT_HOW },
 	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
@@ -79,6 +93,11 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "local", local != NOT_GIVEN);
 	refuse_unused(method, "norms", norms_name != NULL);
 	refuse_unused(method, "filters", filters_path != NULL);
+	refuse_unused(method, "query-stats", query_stats_path != NULL);
+	refuse_unused(method, "future", future != NOT_GIVEN);
+	refuse_unused(method, "epsilon", !isnan(epsilon));
+	refuse_unused(method, "no-covariance", no_covariance);
+	refuse_unused(method, "no-value-norm", no_value_norm);
 }
 
 static unsigned
@@ -105,6 +124,33 @@ load_filters(struct scorer *s)
 		    "train/q_filters.py", s->method->name);
 	must(query_filters_load(&s->filters, filters_path, &e), &e);
 	memcpy(s->options.filters, s->filters.hash, sizeof s->options.filters);
+}
+
+static void
+load_query_stats(struct scorer *s)
+{
+	struct engine_error e;
+
+	must(query_calibration_load(&s->calibration, query_stats_path, &e), &e);
+	memcpy(s->options.query_stats, s->calibration.hash, sizeof s->options.query_stats);
+}
+
+/* *o <- the options of expected and capkv. */
+static void
+set_later_queries(struct score_options *o)
+{
+	if (future == 0)
+		die(EXIT_USAGE, "--future: want at least one position");
+	if (epsilon < 0)
+		die(EXIT_USAGE, "--epsilon %g: want 0 or more", epsilon);
+	if (future != NOT_GIVEN)
+		o->future = future;
+	if (!isnan(epsilon)) {
+		o->epsilon = epsilon;
+		snprintf(o->epsilon_text, sizeof o->epsilon_text, "%g", epsilon);
+	}
+	o->covariance &= !no_covariance;
+	o->value_norm &= !no_value_norm;
 }
 
 void
@@ -143,12 +189,15 @@ opt_score(struct scorer *s, const char *name)
 	if (local != NOT_GIVEN)
 		o.local = local;
 	o.norms = one_of("norms", norms_name, norms_names, o.norms);
+	set_later_queries(&o);
 	o.keep_last = keep_last;
 	o.cross = cross;
 	scorer_init(s, method, &o, processors());
 	s->since = since;
 	if (method->needs & NEED_FILTER)
 		load_filters(s);
+	if (query_stats_path != NULL)
+		load_query_stats(s);
 }
 
 void
@@ -188,7 +237,7 @@ opt_score_words(struct scorer *s, const char *text)
 void
 opt_score_sign(const struct scorer *s, uint32_t queries)
 {
-	char words[64], *word, *rest = words;
+	char words[128], *word, *rest = words;
 	const char *text;
 	uint64_t number = 0;
 

@@ -18,7 +18,7 @@ evict_cache_free(struct cache_evictor *v)
 unsigned
 evict_cache_needs(const struct cache_evictor *v)
 {
-	return v->scorer.method != NULL ? v->scorer.method->needs : 0;
+	return v->scorer.method != NULL ? scorer_needs(&v->scorer) : 0;
 }
 
 int
@@ -134,7 +134,7 @@ begin_layer(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	    .width = m->id.head_width, .rows = rows, .key_type = rows_k_type(&c->layer[l]),
 	    .value_type = rows_v_type(&c->layer[l]),
 	    .next_position = c->next_position, .sees = m->layer[l].window },
-	    .dtype = c->dtype, .softcap = (float)m->id.attention_softcap,
+	    .model = &m->id, .dtype = c->dtype, .softcap = (float)m->id.attention_softcap,
 	    .device_rows = &c->layer[l] };
 	if (v->scorer.method == NULL)
 		return ENGINE_OK;
@@ -144,6 +144,8 @@ begin_layer(struct cache_evictor *v, const struct cache *c, uint32_t l,
 		job->device_mass = c->mass[l].sum;
 		job->mass_stride = c->mass[l].stride;
 	}
+	if (evict_cache_needs(v) & NEED_QUERY_STATS)
+		job->query_stats = c->query_stats;
 	if (evict_cache_needs(v) & NEED_WINDOW)
 		rc = take_window(&v->scorer, c, obs, job, &queries, e);
 	if (rc == ENGINE_OK)

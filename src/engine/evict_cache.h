@@ -46,7 +46,8 @@ evict_hook_end(const struct evict_hook *h)
 /* Frees its members; the device must still be open. All zero is allowed. */
 void evict_cache_free(struct cache_evictor *);
 
-/* Returns what the cache must keep while the prompt runs: NEED_WINDOW, NEED_MASS; 0 when rows are
+/* Returns what the cache must keep while the prompt runs: NEED_WINDOW, NEED_MASS,
+ * NEED_QUERY_STATS; 0 when rows are
  * not scored. */
 unsigned evict_cache_needs(const struct cache_evictor *);
 /* Fails with ENGINE_EOPTION when rows are not scored, but a layer needs scores. */

@@ -350,8 +350,8 @@ copy_unknown(const struct pass *p)
 	return checked_copy(p, code);
 }
 
-/* Copies an index, mASS, pAID, or an unknown section. An index is made from the keys of its layer
- * (kv-snapshot(5), 4.14), so it is skipped if a row of the layer is dropped. */
+/* Copies an index, qSTa, mASS, pAID, or an unknown section. An index is made from the keys of its
+ * layer (kv-snapshot(5), 4.14), so it is skipped if a row of the layer is dropped. */
 static int
 pass_other(const struct pass *p)
 {
@@ -361,7 +361,8 @@ pass_other(const struct pass *p)
 		if (l->whole && !is_compact(p->v))
 			return copy_section(p);
 		p->v->indexes_dropped |= 1u << p->sec.kind;
-	} else if (is_compact(p->v) && !kv_kind_is(p->sec.kind, KV_PER_ROW)) {
+	} else if (is_compact(p->v) && p->sec.kind != KV_QSTA &&
+	    !kv_kind_is(p->sec.kind, KV_PER_ROW)) {
 		notice(&p->v->notice, "dropped the unknown section %s, which may depend on the "
 		    "positions that changed", p->sec.type);
 	} else if (kv_kind_is(p->sec.kind, KV_PER_ROW) || (l->tail != NULL && !l->chosen)) {

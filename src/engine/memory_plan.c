@@ -87,7 +87,7 @@ memory_plan(const struct model *m, const struct memory_demand *d)
 
 	struct memory_plan p = { .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter,
 	    .adapter = d->adapter,
-	    .cache = row_bytes(m, d),
+	    .cache = row_bytes(m, d) + d->query_stats * query_stats_bytes(id),
 	    .activations = workspace_bytes(m, d->at_once) + d->stream * id->hidden * sizeof(float) +
 	        (uint64_t)d->logits * id->vocabulary * sizeof(float),
 	    .scratch = OWN_SCRATCH + d->at_once * widest * 2 };

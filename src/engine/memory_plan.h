@@ -17,6 +17,7 @@ struct memory_demand {
 	uint64_t rows;                  /* of all KV heads of all layers together */
 	const struct kv_head *stored;   /* dtype and row types */
 	int mass;                       /* cache_want_mass() */
+	uint32_t query_stats;           /* of so many texts */
 	uint32_t at_once;               /* rows of the workspace */
 	uint64_t stream;                /* tokens in a residual stream, layer_by_layer.h */
 	uint64_t adapter;               /* bytes of an adapter */

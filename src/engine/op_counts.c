@@ -246,6 +246,14 @@ counted_attend_mass(struct dev *d, float *mass, size_t stride, const struct quer
 }
 
 static void
+counted_query_stats(struct dev *d, double *sums, const float *q, uint32_t N, uint32_t H, uint32_t E,
+    uint32_t dims)
+{
+	of(d)->work->attention += (uint64_t)N * H * E * (E + 1);
+	of(d)->under->query_stats(of(d)->dev, sums, q, N, H, E, dims);
+}
+
+static void
 counted_window_mass(struct dev *d, float *mass, size_t stride, const struct query *q, const
     struct layer_rows *l, const struct layer_rows *own, enum over_queries over)
 {
@@ -334,7 +342,8 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend);
 	COUNTED(attend_each);
 	COUNTED(lse_merge);
-	COUNTED(attend_mass); COUNTED(window_mass); COUNTED(knorm); COUNTED(keydiff);
+	COUNTED(attend_mass); COUNTED(query_stats); COUNTED(window_mass);
+	COUNTED(knorm); COUNTED(keydiff);
 	COUNTED(compact_listed); COUNTED(rank_rows);
 	COUNTED(argmax); COUNTED(pack_bits); COUNTED(pack_pages); COUNTED(bits_scores);
 	COUNTED(page_scores); COUNTED(key_scores); COUNTED(group_reduce); COUNTED(topk);

@@ -13,8 +13,8 @@
  * written at least once. Without elementwise work, norms, rotary embedding, softmax and
  * activations. */
 struct op_counts {
-	/* operations: matrix products with weights; attention and attention mass; ranking and
-	 * rebuilding of retrieval */
+	/* operations: matrix products with weights; attention, attention mass and query
+	 * statistics; ranking and rebuilding of retrieval */
 	uint64_t products, attention, retrieval;
 	uint64_t weights, rows_read, rows_written, indexes;
 	uint64_t device_peak;           /* most bytes in use, of a device with memory of its own */

@@ -25,6 +25,8 @@ make_empty(struct open_sequence *s, const struct sequence_options *o, const stru
 		return engine_fail(e, ENGINE_ERUN, "no memory for %u observation queries", most);
 	if (o->mass && cache_want_mass(c) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for attention mass");
+	if (o->query_stats && (c->query_stats = query_stats_new(s->model)) == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory for query statistics");
 	if (o->indexes != 0 && cache_want_indexes(c, o->indexes) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for indexes");
 	if (o->head != NULL && (s->sequence.head = head_keys_new(o->head, stored->dtype)) == NULL)
@@ -120,6 +122,19 @@ check_mass(const struct cache *c, const char *name, struct engine_error *e)
 }
 
 static int
+check_query_stats(const struct cache *c, const char *name, struct engine_error *e)
+{
+	uint32_t l;
+
+	for (l = 0; c->query_stats != NULL && l < c->model->id.layers; l++)
+		if (!c->query_stats->whole[l])
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no query statistics "
+			    "of its tokens: make the snapshot with kv-prefill --query-stats from "
+			    "its first token", name, l);
+	return ENGINE_OK;
+}
+
+static int
 check_retrieval(struct open_sequence *s, const struct sequence_options *o, const char *name,
     struct engine_error *e)
 {
@@ -147,6 +162,7 @@ check_loaded(struct open_sequence *s, const struct sequence_options *o, const ch
 		return engine_fail(e, ENGINE_ERUN, "%s holds no logits to start from: continue it "
 		    "with kv-prefill --resume", name);
 	if ((rc = check_mass(c, name, e)) != ENGINE_OK ||
+	    (rc = check_query_stats(c, name, e)) != ENGINE_OK ||
 	    (rc = check_retrieval(s, o, name, e)) != ENGINE_OK || o->evict == NULL)
 		return rc;
 	if ((rc = evict_cache_fit(o->evict, s->model->id.layers, e)) != ENGINE_OK ||

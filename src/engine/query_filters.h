@@ -6,6 +6,8 @@
 #ifndef KVPIPE_QUERY_FILTERS_H
 #define KVPIPE_QUERY_FILTERS_H
 
+#include <stdint.h>
+
 #include "engine/engine_error.h"
 
 struct query_filters {

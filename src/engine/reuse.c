@@ -105,11 +105,14 @@ take_positions(const struct reuse *u, struct kv_reader *r, struct cache *c, uint
 	free(count);
 	if (c->mass != NULL)
 		c->mass[layer].whole = u->rows == 0;
+	if (c->query_stats != NULL)
+		c->query_stats->whole[layer] = u->rows == 0;
 	return rc == 0 ? ENGINE_OK : engine_fail(e, ENGINE_ENOROOM, "%s: layer %u: no memory for "
 	    "%u rows", kv_reader_name(r), layer, u->rows);
 }
 
-/* Loads a section. Attention mass is loaded only if all rows of the snapshot are reused. */
+/* Loads a section. Query statistics and attention mass are loaded only if all rows of the snapshot
+ * are reused. */
 static int
 take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section *sec,
     struct cache *c, struct engine_error *e)
@@ -120,6 +123,9 @@ take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section
 	case KV_KEYS:
 	case KV_VALS:
 		return u->rows > 0 ? engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
+	case KV_QSTA:
+		return c->query_stats != NULL && u->rows == u->tokens ?
+		    engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
 	case KV_MASS:
 		return c->mass != NULL && u->rows == u->tokens ?
 		    engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
@@ -174,6 +180,11 @@ check_mass(const struct kv_reader *r, const struct cache *c, struct engine_error
 		if (!c->mass[l].whole)
 			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no attention mass of "
 			    "these tokens alone, and --mass cannot add it later",
+			    kv_reader_name(r), l);
+	for (l = 0; c->query_stats != NULL && l < c->model->id.layers; l++)
+		if (!c->query_stats->whole[l])
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no query statistics "
+			    "of these tokens alone, and --query-stats cannot add them later",
 			    kv_reader_name(r), l);
 	return ENGINE_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/score_internal.h"
+#include "model/model.h"
 
 void
 scorer_init(struct scorer *s, const struct method *method, const struct score_options *options,
@@ -27,6 +28,13 @@ scorer_free(struct scorer *s)
 	s->known_q_pos = NULL;
 	s->n_known = 0;
 	query_filters_free(&s->filters);
+	query_calibration_free(&s->calibration);
+}
+
+unsigned
+scorer_needs(const struct scorer *s)
+{
+	return s->method->needs & ~(s->calibration.path != NULL ? (unsigned)NEED_QUERY_STATS : 0);
 }
 
 uint32_t
@@ -207,7 +215,18 @@ read_rows(const struct device *d, const struct layer_rows *rows, const char *fro
 struct host_input {
 	float *mass;
 	char *keys, *values;
+	double *numbers;                /* of query statistics */
+	struct kv_query_stats query_stats;
 };
+
+static void
+free_host_input(struct host_input *host)
+{
+	free(host->mass);
+	free(host->keys);
+	free(host->values);
+	free(host->numbers);
+}
 
 /* Sets keys and values of the job: in place if the device shares memory with the host, else
  * copies. */
@@ -238,6 +257,52 @@ rows_of_device(struct scorer *s, struct score_job *job, struct host_input *host,
 	return ENGINE_OK;
 }
 
+/* Sets the rotary embedding of the layer. */
+static void
+set_rope(struct scorer *s, struct score_job *job)
+{
+	const struct kv_model *m = job->model;
+	struct score_input *in = &job->in;
+	const int windowed = m->rope_window_theta != 0 && kv_layer_window(m, in->layer) != 0;
+
+	(windowed ? model_window_frequencies : model_rope_frequencies)(m, s->freq);
+	in->freq = s->freq;
+	in->rope_dims = kv_rope_dims(m, in->layer);
+	in->rope_factor = m->rope_attention_factor != 0 && !windowed ? m->rope_attention_factor : 1;
+}
+
+/* Sets the query statistics: those of the file, or those on the device, if they are not given. */
+static int
+set_query_stats(struct scorer *s, struct score_job *job, struct host_input *host,
+    struct engine_error *e)
+{
+	const struct query_stats *text = job->query_stats;
+	const uint32_t l = job->in.layer;
+	const uint64_t n = kv_query_stats_numbers(job->model, l);
+	int rc = ENGINE_OK;
+
+	if (s->calibration.path != NULL || text != NULL) {
+		if ((host->numbers = engine_alloc(n, sizeof *host->numbers, e)) == NULL)
+			return e->code;
+		job->in.query_stats = &host->query_stats;
+	}
+	if (s->calibration.path != NULL)
+		return query_calibration_layer(&s->calibration, job->model, l, host->numbers,
+		    &host->query_stats, e);
+	if (text != NULL) {
+		host->query_stats = (struct kv_query_stats){ text->first, text->n[l],
+			NULL, NULL, NULL };
+		kv_query_stats_arrays(&host->query_stats, job->model, l, host->numbers);
+		s->device.ops->get(s->device.dev, host->numbers, text->sums[l],
+		    n * sizeof *host->numbers);
+		rc = device_synced(&s->device, e);
+	}
+	if (rc == ENGINE_OK && job->in.query_stats->n == 0)
+		rc = engine_fail(e, ENGINE_ERUN, "layer %u: the query statistics are of no query: "
+		    "the text has no token from position %u on", l, job->in.query_stats->first);
+	return rc;
+}
+
 static int
 read_input(struct scorer *s, struct score_job *job, struct host_input *host, struct engine_error *e)
 {
@@ -256,6 +321,11 @@ read_input(struct scorer *s, struct score_job *job, struct host_input *host, str
 		if (in->mass == NULL)
 			return e->code;
 	}
+	if (s->method->needs & NEED_ROPE)
+		set_rope(s, job);
+	if ((s->method->needs & NEED_QUERY_STATS) &&
+	    (rc = set_query_stats(s, job, host, e)) != ENGINE_OK)
+		return rc;
 	if (!(s->method->needs & NEED_KEYS))
 		in->keys = NULL;                /* only the window needed them */
 	if (job->device_rows != NULL && (s->method->needs & (NEED_KEYS | NEED_VALUES)))
@@ -326,9 +396,7 @@ score_finish(struct scorer *s, struct score_job *job, float *score, struct engin
 	} else {
 		if ((rc = read_input(s, &asked, &host, e)) == ENGINE_OK)
 			rc = score_on_host(s, &asked.in, first, score, e);
-		free(host.mass);
-		free(host.keys);
-		free(host.values);
+		free_host_input(&host);
 	}
 	return rc == ENGINE_OK ? refuse_nan(score, rows, job->in.layer, e) : rc;
 }

@@ -7,6 +7,8 @@
 #define KVPIPE_SCORE_H
 
 #include "engine/readback.h"
+#include "cache/query_stats.h"
+#include "engine/query_calibration.h"
 #include "engine/query_filters.h"
 #include "methods/methods.h"
 
@@ -21,6 +23,8 @@ struct scorer {
 	uint32_t since;
 	unsigned threads;               /* of the host, at least 1 */
 	struct query_filters filters;   /* for methods with NEED_FILTER; freed by scorer_free() */
+	/* query statistics in place of the text's; path NULL: none; freed by scorer_free() */
+	struct query_calibration calibration;
 	/* the device of the rows, or for scoring rows of the host; ops NULL: none, possible for
 	 * methods without NEED_WINDOW. May be set until the first layer */
 	struct device device;
@@ -29,6 +33,7 @@ struct scorer {
 	/* host: a copy of the n_known positions of the window in q_pos; 0 = none */
 	uint32_t *known_q_pos, n_known;
 	struct readback readback;
+	double freq[KV_ROPE_PAIRS];     /* in.freq of the layer that is finished */
 };
 
 /* Initializes a scorer without a device and without `since`. */
@@ -37,6 +42,8 @@ void scorer_init(struct scorer *, const struct method *, const struct score_opti
 /* Frees the scorer's memory; its device must still be open. All zero is allowed. */
 void scorer_free(struct scorer *);
 
+/* Returns method.needs, without NEED_QUERY_STATS if a file has them. */
+unsigned scorer_needs(const struct scorer *);
 /* Returns how many observation queries to keep for the method: options.window, or `otherwise`
  * without it; 1 for a method that reads the last one; 0 for none. */
 uint32_t scorer_queries(const struct scorer *, uint32_t otherwise);
@@ -56,6 +63,9 @@ struct score_job {
 	 * them. score_begin() and score_finish() make window_mass. NEED_WINDOW needs keys, too, for
 	 * rows on the host */
 	struct score_input in;
+	const struct kv_model *model;
+	/* with NEED_QUERY_STATS: the statistics on the device, in place of in.query_stats */
+	const struct query_stats *query_stats;
 	enum kv_dtype dtype;                    /* of own_keys */
 	float softcap;                          /* of the logits of attention; 0: none */
 	/* with NEED_WINDOW: [W][H][E] f32 on the host, or, if queries is NULL, on the device */

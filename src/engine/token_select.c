@@ -268,6 +268,7 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
 {
 	struct cache *c = q->cache;
 	struct attention_mass *mass = c->mass;          /* only for the second run */
+	struct query_stats *query_stats = c->query_stats;
 	struct prompt_stream s = { .sequence = NULL };
 	float *product;
 	uint32_t *keep, i;
@@ -278,6 +279,7 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
 	keep = engine_alloc(k, sizeof *keep, e);
 	rc = product != NULL && keep != NULL ? ENGINE_OK : e->code;
 	c->mass = NULL;
+	c->query_stats = NULL;
 	if (rc == ENGINE_OK)
 		rc = engine_ran(e, prompt_open(&s, q, NULL, ids, n, e->text, sizeof e->text));
 	if (rc == ENGINE_OK)
@@ -290,5 +292,6 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
 	if (rc == ENGINE_OK)
 		rc = engine_ran(e, cache_clear(c));
 	c->mass = mass;
+	c->query_stats = query_stats;
 	return rc;
 }

@@ -93,6 +93,20 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	    N);
 }
 
+/* Adds the queries in ws->q, before rotary embedding, to the statistics of their sequences. */
+static void
+count_queries(const struct model *m, const struct workspace *ws, uint32_t l, const struct part *p,
+    uint32_t n)
+{
+	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		if (p[i].s->cache->query_stats != NULL)
+			query_stats_add(p[i].s->cache->query_stats, m, l, ws->q + p[i].at * q,
+			    p[i].pos, p[i].N);
+}
+
 /* Applies rotary embedding to queries and keys, and appends keys and values to layer l of each
  * cache. */
 static void
@@ -219,6 +233,7 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 			sequence_head_note(p[i].s, l, ws->x + (size_t)p[i].at * m->id.hidden,
 			    p[i].pos, p[i].N);
 		project_qkv(m, ws, l, N);
+		count_queries(m, ws, l, p, n);
 		append_parts(m, ws, l, p, n);
 		for (i = 0; i < n; i++)
 			note_part(m, ws, l, &p[i]);

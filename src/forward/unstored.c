@@ -73,12 +73,15 @@ run_input_unstored(const struct model *m, struct sequence *s, struct workspace *
 	struct cache *c = s->cache;
 	uint32_t position = c->next_position;
 	struct layer_index *index = c->index;
+	struct query_stats *query_stats = c->query_stats;
 	int rc = reserve_positions(s, n, err, errlen);
 
-	c->index = NULL;                /* these rows are not indexed */
+	c->index = NULL;                /* these rows are not indexed, nor their queries counted */
+	c->query_stats = NULL;
 	if (rc == 0)
 		rc = run_chunks(m, s, ws, in, n, &position, obs, step, err, errlen);
 	c->index = index;
+	c->query_stats = query_stats;
 	if (rc != 0)
 		return rc;
 	if (obs != NULL && observe_own(obs, c, (uint32_t)n) != 0) {
@@ -121,6 +124,7 @@ run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *
 	struct cache *c = s->cache;
 	struct attention_mass *mass = c->mass;
 	struct layer_index *index = c->index;
+	struct query_stats *query_stats = c->query_stats;
 	int rc;
 
 	if ((rc = check_positions(c, N, err, errlen)) != 0)
@@ -131,6 +135,7 @@ run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *
 	}
 	c->mass = NULL;
 	c->index = NULL;
+	c->query_stats = NULL;
 	c->ran += l == 0 ? N : 0;
 	ws->adapter = adapter;
 	workspace_use(ws, x);
@@ -139,6 +144,7 @@ run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *
 	ws->adapter = NULL;
 	c->index = index;
 	c->mass = mass;
+	c->query_stats = query_stats;
 	drop_last(c, N, l, l + 1);
 	if (cache_log(c, KV_EVENT_RUN, N, l, l + 1) == 0)
 		return 0;

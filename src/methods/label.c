@@ -23,6 +23,10 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return over_names[opt->over_queries];
 	if (strcmp(name, "filters") == 0)
 		return opt->filters;
+	if (strcmp(name, "query-stats") == 0)
+		return opt->query_stats[0] != '\0' ? opt->query_stats : "text";
+	if (strcmp(name, "epsilon") == 0)
+		return opt->epsilon_text;
 	if (strcmp(name, "norms") == 0)
 		return norms_names[opt->norms];
 	*number = strcmp(name, "kernel") == 0 ? opt->kernel :
@@ -31,6 +35,9 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 	    strcmp(name, "lag") == 0 ? opt->lag :
 	    strcmp(name, "cross") == 0 ? (uint64_t)opt->cross :
 	    strcmp(name, "local") == 0 ? opt->local :
+	    strcmp(name, "future") == 0 ? opt->future :
+	    strcmp(name, "no-covariance") == 0 ? (uint64_t)!opt->covariance :
+	    strcmp(name, "no-value-norm") == 0 ? (uint64_t)!opt->value_norm :
 	    strcmp(name, "window") == 0 ? queries : opt->seed;
 	return NULL;
 }
@@ -39,7 +46,7 @@ void
 score_label(char *label, size_t size, const struct method *method, const struct score_options *opt,
     uint32_t since, uint32_t queries)
 {
-	char words[64], *word, *rest = words;
+	char words[128], *word, *rest = words;
 	const char *text;
 	uint64_t number = 0;
 	size_t n;

@@ -44,6 +44,16 @@ METHOD(cur, NEED_KEYS | NEED_VALUES, "sink local norms", NO_OP, "curdkv",
 METHOD(qfilter, NEED_KEYS | NEED_FILTER, "filters", NO_OP, "qfilters q-filters",
     "projection of the key on the common direction of queries (Q-Filters)",
     .kernel = 1)
+METHOD(expected, NEED_KEYS | NEED_VALUES | NEED_QUERY_STATS | NEED_ROPE,
+    "sink future epsilon no-covariance no-value-norm query-stats", NO_OP,
+    "expectedattention expected-attention expectedattentionstats",
+    "attention that later queries are expected to pay, by value norm (ExpectedAttention)",
+    .kernel = 1, .sink = 4, .future = 512, .epsilon_text = "0", .covariance = 1,
+    .value_norm = 1)
+METHOD(capkv, NEED_KEYS | NEED_VALUES | NEED_QUERY_STATS | NEED_ROPE, "sink future query-stats",
+    NO_OP, "cap",
+    "share in the capacity of the values that later queries read (CapKV)",
+    .kernel = 1, .sink = 4, .future = 512)
 METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)

@@ -11,7 +11,7 @@
 #ifndef KVPIPE_METHODS_H
 #define KVPIPE_METHODS_H
 
-#include "libkvfile/kvfile.h"
+#include "libkvfile/codec.h"
 #include "methods/reduce.h"
 
 /* What a scorer needs besides the rows. */
@@ -27,7 +27,9 @@ enum {
 	/* some observation queries are of tokens that are not stored: learned tokens, a draft */
 	NEED_UNSTORED = 64,
 	NEED_VALUES = 128,      /* in.values */
-	NEED_FILTER = 256       /* in.filter */
+	NEED_FILTER = 256,      /* in.filter */
+	NEED_QUERY_STATS = 512, /* in.query_stats, of at least one query */
+	NEED_ROPE = 1024        /* in.freq, in.rope_dims, in.rope_factor */
 };
 
 /* How cur makes one number of the norms of key and value */
@@ -39,7 +41,8 @@ struct score_options {
 	enum reduce reduce;
 	enum order order;
 	enum over_queries over_queries; /* how window_mass is reduced over the queries */
-	uint32_t sink;          /* recent, lagkv, cur: positions below it come first */
+	/* recent, lagkv, cur, expected, capkv: positions below it come first */
+	uint32_t sink;
 	uint64_t seed;          /* random */
 	/* number of observation queries to use, the last ones; 0 = all */
 	uint32_t window;
@@ -49,6 +52,12 @@ struct score_options {
 	uint32_t local;         /* cur: rows of a window, 0 = all */
 	enum norms norms;       /* cur */
 	char filters[17];       /* qfilter: names the filters, 16 hexadecimal digits */
+	uint32_t future;        /* expected, capkv: later positions, at least 1 */
+	double epsilon;         /* expected: is added to the attention */
+	char epsilon_text[16];  /* the same for labels */
+	int covariance, value_norm;     /* expected: 0 = leave it out */
+	/* expected, capkv: names the query statistics of a file, as filters; "" = the text's */
+	char query_stats[17];
 };
 
 struct score_input {
@@ -75,6 +84,14 @@ struct score_input {
 	/* attention mass from probe tokens, which are not stored, in the same order; or NULL */
 	const float *probe_mass;
 	const float *filter;                    /* [G][E] qfilter: a direction of each KV head */
+	/* of the layer's queries: all its query heads, also for a method that is called one KV
+	 * head at a time; those of KV head `head` are head * R .. */
+	const struct kv_query_stats *query_stats;
+	/* rotary embedding of the layer: [rope_dims / 2] frequencies, and what cosine and sine
+	 * are multiplied by */
+	const double *freq;
+	uint32_t rope_dims;
+	double rope_factor;
 	uint32_t window;                        /* W, 0 without observation */
 	/* [W] positions of the observation queries, ascending; at next_position or above: of
 	 * tokens that are not stored */
@@ -87,7 +104,8 @@ struct score_input {
 struct method {
 	const char *name;
 	unsigned needs;
-	/* score[sum S] <- importance. Returns 0, or -1 when out of memory. */
+	/* score[sum S] <- importance. Returns 0, or -1 when out of memory. method_score() calls it
+	 * for one KV head at a time, or, with NEED_LAYER, for all. */
 	int (*score)(const struct score_input *in, const struct score_options *opt, float *score);
 	/* For a device that has the lists behind the score (window_mass, mass): *rule <- how to
 	 * make scores from them, for the first scored[G] rows of each KV head; the other rows

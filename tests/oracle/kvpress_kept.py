@@ -38,9 +38,10 @@ from importlib.metadata import version
 import numpy
 import torch
 import transformers
-from kvpress import (AdaKVPress, BlockPress, ChunkKVPress, ChunkPress, ComposedPress,
+from kvpress import (AdaKVPress, BlockPress, CapPress, ChunkKVPress, ChunkPress, ComposedPress,
                      CompressionRatioDecodingPress, CURPress, DecodingPress, DMSPress,
-                     DuoAttentionPress, FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
+                     DuoAttentionPress, ExpectedAttentionPress, ExpectedAttentionStatsPress,
+                     FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
                      KVzipPress, LagKVPress, LUKVPress, ObservedAttentionPress,
                      PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
                      SnapKVPress, StreamingLLMPress, TOVAPress)
@@ -105,6 +106,18 @@ def qfilter(ratio, tokens):
     return QFilterPress(ratio)
 
 
+def expected_stats(ratio, tokens):
+    """kvpress fetches statistics for models that it knows by name."""
+    heads, width = [(l, h) for l in range(4) for h in range(4)], range(32)
+    press = ExpectedAttentionStatsPress(ratio)
+    press.mu = torch.tensor([[sine_filters.number(l, h, e) for e in width]
+                             for l, h in heads]).view(4, 4, 32)
+    press.cov = torch.tensor([[[sine_filters.covariance(l, h, i, j) for j in width]
+                               for i in width] for l, h in heads]).view(4, 4, 32, 32)
+    press.post_init_from_model = lambda model: None
+    return press
+
+
 # name of the file: how the press is constructed, as text and in fact
 PRESSES = {
     "KnormPress": ("KnormPress(r)", lambda r, T: KnormPress(r)),
@@ -118,6 +131,19 @@ PRESSES = {
         lambda r, T: CURPress(r, leverage_type="kv_avg", use_local_approximation=False)),
     "QFilterPress": (
         "QFilterPress(r), filters of tests/oracle/sine_filters.py", qfilter),
+    "ExpectedAttentionPress": (
+        "ExpectedAttentionPress(r)", lambda r, T: ExpectedAttentionPress(r)),
+    "ExpectedAttentionPress-plain": (
+        "ExpectedAttentionPress(r, n_future_positions=64, use_covariance=False, use_vnorm=False)",
+        lambda r, T: ExpectedAttentionPress(r, n_future_positions=64, use_covariance=False,
+                                            use_vnorm=False)),
+    "AdaKVPress-ExpectedAttentionPress": (
+        "AdaKVPress(ExpectedAttentionPress(r, epsilon=0.01))",
+        lambda r, T: AdaKVPress(ExpectedAttentionPress(r, epsilon=0.01))),
+    "ExpectedAttentionStatsPress": (
+        "ExpectedAttentionStatsPress(r), statistics of tests/oracle/sine_filters.py",
+        expected_stats),
+    "CapPress": ("CapPress(r)", lambda r, T: CapPress(r)),
     "StreamingLLMPress": ("StreamingLLMPress(r)", lambda r, T: StreamingLLMPress(r)),
     "SnapKVPress": ("SnapKVPress(r)", lambda r, T: SnapKVPress(r)),
     "TOVAPress": ("TOVAPress(r)", lambda r, T: TOVAPress(r)),

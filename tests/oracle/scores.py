@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 sys.dont_write_bytecode = True
 
 import kvread
+import renumber
 import sine_filters
 
 
@@ -223,6 +224,81 @@ def qfilter(snapshot, l, g, o):
     return -keys @ np.array(f, dtype=np.float32).astype(np.float64)
 
 
+def moments(snapshot, l, h, o):
+    """Mean and covariance of the queries of query head h before rotary embedding."""
+    E = snapshot.model['head_width']
+    if 'query-stats' in o:
+        mean = [sine_filters.number(l, h, e) for e in range(E)]
+        return tuple(np.array(x, np.float32).astype(np.float64) for x in (mean, [
+            [sine_filters.covariance(l, h, i, j) for j in range(E)] for i in range(E)]))
+    stats = snapshot.layers[l].query_stats
+    mean = np.array(stats.sums[h]) / stats.n
+    square = np.zeros((E, E))
+    square[np.tril_indices(E)] = stats.products[h]
+    square = square + np.tril(square, -1).T
+    return mean, square / stats.n - np.outer(mean, mean)
+
+
+def mean_rotation(snapshot, l, future):
+    """[E][E]: the mean of the rotations of the next positions"""
+    model, M = snapshot.model, np.eye(snapshot.model['head_width'])
+    half = renumber.turned(model, l) // 2
+    windowed = 'window_theta' in model['rope'] and sight(snapshot, l)[0]
+    if windowed:
+        freq = model['rope']['window_theta'] ** (-np.arange(half) / half)
+    else:
+        freq = renumber.frequencies(model)[:half]
+    at = snapshot.head['next_position'] + np.arange(future)
+    m = np.exp(1j * np.outer(at, freq)).mean(axis=0)
+    m = m * (1 if windowed else model['rope'].get('attention_factor', 1))
+    i = np.arange(half)
+    M[i, i] = M[i + half, i + half] = m.real
+    M[i, i + half], M[i + half, i] = -m.imag, m.imag
+    return M
+
+
+def behind_sinks(snapshot, l, g, o):
+    """Number of sinks; keys and values behind them"""
+    sinks = int((np.array(snapshot.layers[l].positions[g]) < int(o.get('sink', 4))).sum())
+    return (sinks,) + tuple(snapshot.array(l, name, g)[sinks:].astype(np.float64)
+                            for name in ('keys', 'values'))
+
+
+def group(snapshot, g):
+    R = snapshot.model['query_heads'] // snapshot.model['kv_heads']
+    return range(g * R, (g + 1) * R)
+
+
+def expected(snapshot, l, g, o):
+    sinks, keys, values = behind_sinks(snapshot, l, g, o)
+    M, E, shares = mean_rotation(snapshot, l, int(o.get('future', 512))), keys.shape[1], []
+    for h in group(snapshot, g):
+        mean, cov = moments(snapshot, l, h, o)
+        x = keys @ (M @ mean) / np.sqrt(E)
+        if not int(o.get('no-covariance', 0)):
+            x += np.einsum('si,ij,sj->s', keys, M @ cov @ M.T, keys) / (2 * E)
+        x = np.exp(x - x.max(initial=-np.inf))
+        shares.append(x / x.sum())
+    score = np.mean(shares, axis=0) + float(o.get('epsilon', 0))
+    if not int(o.get('no-value-norm', 0)):
+        score = score * np.linalg.norm(values, axis=1)
+    return np.concatenate([np.full(sinks, np.inf), score])
+
+
+def capkv(snapshot, l, g, o):
+    sinks, keys, values = behind_sinks(snapshot, l, g, o)
+    M, shares = mean_rotation(snapshot, l, int(o.get('future', 512))), []
+    lengths = np.linalg.norm(keys, axis=1)
+    for h in group(snapshot, g):
+        later = M @ moments(snapshot, l, h, o)[0]
+        c = np.divide(keys @ later, lengths * np.linalg.norm(later), out=np.zeros(len(keys)),
+                      where=lengths * np.linalg.norm(later) > 0)
+        w = np.exp(5 * (c - c.max(initial=-np.inf)))
+        A = np.eye(keys.shape[1]) + (values * (w + 1e-6)[:, None]).T @ values
+        shares.append(w * np.einsum('si,ij,sj->s', values, np.linalg.inv(A), values))
+    return np.concatenate([np.full(sinks, np.inf), np.mean(shares, axis=0)])
+
+
 def recent(snapshot, l, g, o):
     sink = int(o.get('sink', 4))
     return np.array([np.inf if p < sink else float(p) for p in snapshot.layers[l].positions[g]])
@@ -244,7 +320,7 @@ def random(snapshot, l, g, o):
 
 
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, knorm,
-                                     keydiff, lagkv, cur, qfilter, recent,
+                                     keydiff, lagkv, cur, qfilter, expected, capkv, recent,
                                      random)}
 
 

@@ -1,0 +1,178 @@
+/* capkv.c - how much a row adds to the capacity of the values that later tokens will read
+ *
+ * CapKV, kvpress's CapPress: the log-determinant of I + sum of w v v' is the capacity of a channel
+ * whose inputs are the values v with weights w, and a row's share in it is its leverage,
+ *
+ *     s = w v' A^-1 v,   A = I + sum over rows of (w + 1e-6) v v',
+ *     w = exp(5 (c - max c)),   c the cosine of the key with the mean of later queries
+ *
+ * (future_queries.h), for each query head; a KV head's score is the mean. Rows at positions below
+ * sink are kept and enter no sum. A key, or a mean of queries, of length 0 has cosine 0. A is
+ * positive definite, so a Cholesky decomposition L L' and one triangular solve for each row give
+ * v' A^-1 v = |L^-1 v|^2: E^2 products for each row and query head. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "methods/future_queries.h"
+#include "methods/scorers.h"
+
+static const double SHARPNESS = 5, LEAST_WEIGHT = 1e-6;
+
+struct work {
+	struct mean_rotation rotation;
+	double *mean, *v;               /* [E]; [E] a value, then L^-1 of it */
+	double *a;                      /* [E][E] A, then L, in the lower triangle */
+	float *row;                     /* [E] */
+	double *w, *all;                /* [rows] weights of one query head; sum over them */
+};
+
+static void
+free_work(struct work *w)
+{
+	mean_rotation_free(&w->rotation);
+	free(w->mean);
+	free(w->row);
+	free(w->w);
+}
+
+static int
+alloc_work(struct work *w, const struct score_input *in, const struct score_options *opt)
+{
+	const size_t E = in->width;
+	const uint32_t n = in->rows->count[0];
+
+	*w = (struct work){ .mean = NULL };
+	w->mean = malloc((2 * E + E * E) * sizeof *w->mean);
+	w->row = malloc(E * sizeof *w->row);
+	w->w = malloc((2 * (size_t)n + 1) * sizeof *w->w);
+	if (w->mean == NULL || w->row == NULL || w->w == NULL ||
+	    mean_rotation_init(&w->rotation, in, opt->future) != 0) {
+		free_work(w);
+		return -1;
+	}
+	w->v = w->mean + E;
+	w->a = w->v + E;
+	w->all = w->w + n;
+	return 0;
+}
+
+static void
+take_value(struct work *w, const struct score_input *in, const char *value)
+{
+	uint32_t e;
+
+	kv_rows_to_f32(w->row, value, in->value_type, in->width, 1);
+	for (e = 0; e < in->width; e++)
+		w->v[e] = w->row[e];
+}
+
+/* w->w[n] <- the weights of n keys */
+static void
+make_weights(struct work *w, const struct score_input *in, const char *keys, uint32_t n)
+{
+	const size_t E = in->width, size = kv_row_bytes(in->key_type, E);
+	double dot, squared, length = 0, most = -INFINITY;
+	uint32_t i, e;
+
+	for (e = 0; e < E; e++)
+		length += w->mean[e] * w->mean[e];
+	for (i = 0; i < n; i++) {
+		kv_rows_to_f32(w->row, keys + i * size, in->key_type, E, 1);
+		for (e = 0, dot = squared = 0; e < E; e++) {
+			dot += w->mean[e] * w->row[e];
+			squared += (double)w->row[e] * w->row[e];
+		}
+		w->w[i] = squared == 0 || length == 0 ? 0 : dot / sqrt(squared) / sqrt(length);
+		most = w->w[i] > most ? w->w[i] : most;
+	}
+	for (i = 0; i < n; i++)
+		w->w[i] = exp(SHARPNESS * (w->w[i] - most));
+}
+
+/* w->a <- A of n values and their weights */
+static void
+make_capacity(struct work *w, const struct score_input *in, const char *values, uint32_t n)
+{
+	const size_t E = in->width, size = kv_row_bytes(in->value_type, E);
+	size_t i, j;
+	uint32_t s;
+
+	for (i = 0; i < E; i++)
+		for (j = 0; j <= i; j++)
+			w->a[i * E + j] = i == j;
+	for (s = 0; s < n; s++) {
+		take_value(w, in, values + s * size);
+		for (i = 0; i < E; i++)
+			for (j = 0; j <= i; j++)
+				w->a[i * E + j] += (w->w[s] + LEAST_WEIGHT) * w->v[i] * w->v[j];
+	}
+}
+
+/* The lower triangle of a[E][E] <- L, where L L' = a */
+static void
+decompose(double *a, size_t E)
+{
+	size_t i, j, e;
+
+	for (j = 0; j < E; j++) {
+		for (e = 0; e < j; e++)
+			a[j * E + j] -= a[j * E + e] * a[j * E + e];
+		a[j * E + j] = sqrt(a[j * E + j]);
+		for (i = j + 1; i < E; i++) {
+			for (e = 0; e < j; e++)
+				a[i * E + j] -= a[i * E + e] * a[j * E + e];
+			a[i * E + j] /= a[j * E + j];
+		}
+	}
+}
+
+/* Returns |L^-1 v|^2. */
+static double
+leverage(struct work *w, size_t E)
+{
+	double sum = 0;
+	size_t i, j;
+
+	for (i = 0; i < E; i++) {
+		for (j = 0; j < i; j++)
+			w->v[i] -= w->a[i * E + j] * w->v[j];
+		w->v[i] /= w->a[i * E + i];
+		sum += w->v[i] * w->v[i];
+	}
+	return sum;
+}
+
+/* method_score() calls this for one KV head at a time. */
+int
+score_capkv(const struct score_input *in, const struct score_options *opt, float *score)
+{
+	const uint32_t R = in->query_heads, all = in->rows->count[0];
+	const uint32_t sinks = kv_rows_before(in->rows->pos[0], all, opt->sink), n = all - sinks;
+	const size_t key = kv_row_bytes(in->key_type, in->width);
+	const size_t value = kv_row_bytes(in->value_type, in->width);
+	const char *keys = (const char *)in->keys + sinks * key;
+	const char *values = (const char *)in->values + sinks * value;
+	struct work w;
+	uint32_t r, i;
+
+	if (alloc_work(&w, in, opt) != 0)
+		return -1;
+	for (i = 0; i < n; i++)
+		w.all[i] = 0;
+	for (r = 0; r < R && n > 0; r++) {
+		future_mean(w.mean, &w.rotation, in, in->head * R + r);
+		make_weights(&w, in, keys, n);
+		make_capacity(&w, in, values, n);
+		decompose(w.a, in->width);
+		for (i = 0; i < n; i++) {
+			take_value(&w, in, values + i * value);
+			w.all[i] += w.w[i] * leverage(&w, in->width);
+		}
+	}
+	for (i = 0; i < sinks; i++)
+		*score++ = INFINITY;
+	for (i = 0; i < n; i++)
+		*score++ = (float)(w.all[i] / R);
+	free_work(&w);
+	return 0;
+}

@@ -1,0 +1,171 @@
+/* expected.c - the attention that later tokens are expected to pay, times the norm of the value
+ *
+ * Devoto, Jeblick, Jégou 2025, "Expected Attention: KV Cache Compression by Estimating Attention
+ * from Future Queries Distribution", section 3. With queries from a normal distribution of mean m
+ * and covariance C (future_queries.h), the expectation of exp(q.k / sqrt(E)) is
+ *
+ *     exp(m.k / sqrt(E) + k'C k / (2 E)),
+ *
+ * which, over the sum of all rows, is a row's expected attention a. For a KV head it is the mean of
+ * those of its query heads; the score is (a + epsilon) |v|. Rows at positions below sink are kept
+ * and enter no sum. Without the covariance, C = 0; without the norm of the value, |v| = 1.
+ *
+ * Defaults are kvpress's (512 positions, epsilon 0); its leaderboard takes epsilon 0.01 under
+ * AdaKV. The next position is that of the text, also in a chunk and while decoding, where kvpress
+ * takes the length of the chunk. Cost: E^2 / 2 products for each row and query head. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "methods/future_queries.h"
+#include "methods/scorers.h"
+
+#define BLOCK 16                /* rows whose quadratic forms are made together */
+
+/* What a KV head's scores are made from; one query head at a time */
+struct work {
+	struct mean_rotation rotation;
+	double *mean, *cov;             /* [E], [E][E] */
+	double *k, *kt;                 /* [E], [E][BLOCK] */
+	float *row;                     /* [E] */
+	double *x;                      /* [rows] logits, then attention, of one query head */
+	double *all;                    /* [rows] the sum over query heads */
+};
+
+static void
+free_work(struct work *w)
+{
+	mean_rotation_free(&w->rotation);
+	free(w->mean);
+	free(w->row);
+	free(w->x);
+}
+
+static int
+alloc_work(struct work *w, const struct score_input *in, const struct score_options *opt)
+{
+	const size_t E = in->width;
+	const uint32_t n = in->rows->count[0];
+
+	*w = (struct work){ .mean = NULL };
+	w->mean = malloc((2 * E + E * E + E * BLOCK) * sizeof *w->mean);
+	w->row = malloc(E * sizeof *w->row);
+	w->x = malloc((2 * (size_t)n + 1) * sizeof *w->x);
+	if (w->mean == NULL || w->row == NULL || w->x == NULL ||
+	    mean_rotation_init(&w->rotation, in, opt->future) != 0) {
+		free_work(w);
+		return -1;
+	}
+	w->k = w->mean + E;
+	w->kt = w->k + E;
+	w->cov = w->kt + E * BLOCK;
+	w->all = w->x + n;
+	return 0;
+}
+
+/* form[BLOCK] <- k'C k of the keys kt[E][BLOCK], of the lower triangle of C */
+static void
+quadratic_forms(double *form, const double *cov, const double *kt, size_t E)
+{
+	double sum[BLOCK];
+	size_t i, j, b;
+
+	for (b = 0; b < BLOCK; b++)
+		form[b] = 0;
+	for (i = 0; i < E; i++) {
+		for (b = 0; b < BLOCK; b++)
+			sum[b] = 0;
+		for (j = 0; j < i; j++)
+			for (b = 0; b < BLOCK; b++)
+				sum[b] += cov[i * E + j] * kt[j * BLOCK + b];
+		for (b = 0; b < BLOCK; b++)
+			form[b] += kt[i * BLOCK + b] *
+			    (2 * sum[b] + cov[i * E + i] * kt[i * BLOCK + b]);
+	}
+}
+
+/* w->x[n] <- the logits of rows of keys for one query head, whose mean and covariance are in w */
+static void
+make_logits(struct work *w, const struct score_input *in, const struct score_options *opt,
+    const char *keys, uint32_t n)
+{
+	const size_t E = in->width, size = kv_row_bytes(in->key_type, E);
+	double form[BLOCK] = { 0 }, dot;
+	uint32_t at, b, some;
+	size_t e;
+
+	for (at = 0; at < n; at += some) {
+		some = n - at < BLOCK ? n - at : BLOCK;
+		for (e = 0; e < E * BLOCK; e++)
+			w->kt[e] = 0;
+		for (b = 0; b < some; b++) {
+			kv_rows_to_f32(w->row, keys + (at + b) * size, in->key_type, E, 1);
+			for (e = 0, dot = 0; e < E; e++) {
+				w->kt[e * BLOCK + b] = w->row[e];
+				dot += w->mean[e] * w->row[e];
+			}
+			w->x[at + b] = dot / sqrt((double)E);
+		}
+		if (opt->covariance)
+			quadratic_forms(form, w->cov, w->kt, E);
+		for (b = 0; b < some; b++)
+			w->x[at + b] += form[b] / (2 * (double)E);
+	}
+}
+
+/* w->all[n] += the softmax of w->x[n] */
+static void
+add_softmax(struct work *w, uint32_t n)
+{
+	double most = -INFINITY, sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		most = w->x[i] > most ? w->x[i] : most;
+	for (i = 0; i < n; i++)
+		sum += w->x[i] = exp(w->x[i] - most);
+	for (i = 0; i < n; i++)
+		w->all[i] += w->x[i] / sum;
+}
+
+static double
+norm_of(const struct score_input *in, const char *value, float *row)
+{
+	double sum = 0;
+	uint32_t e;
+
+	kv_rows_to_f32(row, value, in->value_type, in->width, 1);
+	for (e = 0; e < in->width; e++)
+		sum += (double)row[e] * row[e];
+	return sqrt(sum);
+}
+
+/* method_score() calls this for one KV head at a time. */
+int
+score_expected(const struct score_input *in, const struct score_options *opt, float *score)
+{
+	const uint32_t R = in->query_heads, n = in->rows->count[0];
+	const uint32_t sinks = kv_rows_before(in->rows->pos[0], n, opt->sink);
+	const size_t key = kv_row_bytes(in->key_type, in->width);
+	const size_t value = kv_row_bytes(in->value_type, in->width);
+	struct work w;
+	uint32_t r, i;
+
+	if (alloc_work(&w, in, opt) != 0)
+		return -1;
+	for (i = 0; i < n; i++)
+		w.all[i] = 0;
+	for (r = 0; r < R && sinks < n; r++) {
+		future_mean(w.mean, &w.rotation, in, in->head * R + r);
+		if (opt->covariance)
+			future_covariance(w.cov, &w.rotation, in, in->head * R + r);
+		make_logits(&w, in, opt, (const char *)in->keys + sinks * key, n - sinks);
+		add_softmax(&w, n - sinks);
+	}
+	for (i = 0; i < sinks; i++)
+		score[i] = INFINITY;
+	for (; i < n; i++)
+		score[i] = (float)((w.all[i - sinks] / R + opt->epsilon) * (opt->value_norm ?
+		    norm_of(in, (const char *)in->values + i * value, w.row) : 1));
+	free_work(&w);
+	return 0;
+}

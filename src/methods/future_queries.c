@@ -1,0 +1,82 @@
+/* future_queries.c - mean and covariance of the queries of later tokens */
+#include <math.h>
+#include <stdlib.h>
+
+#include "methods/future_queries.h"
+
+int
+mean_rotation_init(struct mean_rotation *m, const struct score_input *in, uint32_t future)
+{
+	const uint32_t pairs = in->rope_dims / 2;
+	double angle, c, s;
+	uint32_t i, p;
+
+	*m = (struct mean_rotation){ .pairs = pairs,
+	    .cos = malloc((2 * (size_t)pairs + 1) * sizeof *m->cos) };
+	if (m->cos == NULL)
+		return -1;
+	m->sin = m->cos + pairs;
+	for (i = 0; i < pairs; i++) {
+		for (c = s = 0, p = 0; p < future; p++) {
+			angle = ((double)in->next_position + p) * in->freq[i];
+			c += cos(angle);
+			s += sin(angle);
+		}
+		m->cos[i] = in->rope_factor * c / future;
+		m->sin[i] = in->rope_factor * s / future;
+	}
+	return 0;
+}
+
+void
+mean_rotation_free(struct mean_rotation *m)
+{
+	free(m->cos);
+	m->cos = NULL;
+}
+
+/* Turns x, whose channels are `step` apart. */
+static void
+turn(double *x, size_t step, const struct mean_rotation *m)
+{
+	double a, b;
+	size_t i;
+
+	for (i = 0; i < m->pairs; i++) {
+		a = x[i * step];
+		b = x[(i + m->pairs) * step];
+		x[i * step] = a * m->cos[i] - b * m->sin[i];
+		x[(i + m->pairs) * step] = a * m->sin[i] + b * m->cos[i];
+	}
+}
+
+void
+future_mean(double *mean, const struct mean_rotation *m, const struct score_input *in, uint32_t h)
+{
+	const struct kv_query_stats *q = in->query_stats;
+	const double *sum = q->sum + (size_t)h * in->width;
+	uint32_t i;
+
+	for (i = 0; i < in->width; i++)
+		mean[i] = sum[i] / q->n;
+	turn(mean, 1, m);
+}
+
+void
+future_covariance(double *cov, const struct mean_rotation *m, const struct score_input *in,
+    uint32_t h)
+{
+	const struct kv_query_stats *q = in->query_stats;
+	const size_t E = in->width;
+	const double *sum = q->sum + h * E, *product = q->product + h * (E * (E + 1) / 2);
+	size_t i, j;
+
+	for (i = 0; i < E; i++)
+		for (j = 0; j <= i; j++)
+			cov[i * E + j] = cov[j * E + i] = *product++ / q->n -
+			    sum[i] / q->n * (sum[j] / q->n);
+	for (i = 0; i < E; i++)
+		turn(cov + i, E, m);            /* columns: M C */
+	for (i = 0; i < E; i++)
+		turn(cov + i * E, 1, m);        /* rows: (M C) M' */
+}

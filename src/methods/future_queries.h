@@ -1,0 +1,31 @@
+/* future_queries.h - mean and covariance of the queries of later tokens, estimated from those of
+ * the text (ExpectedAttention, Devoto et al. 2025, section 3.1); private to methods/
+ *
+ * A query before rotary embedding is taken as a draw from a normal distribution with the mean and
+ * the covariance of the text's queries. At the next `future` positions it is turned by the mean
+ * rotation of these positions. As kvpress has it, that is M, the mean of the rotations R, on both
+ * sides of the covariance, M C M', and not the mean of R C R'. */
+#ifndef KVPIPE_FUTURE_QUERIES_H
+#define KVPIPE_FUTURE_QUERIES_H
+
+#include "methods/methods.h"
+
+/* The mean rotation of the positions next_position .. next_position + future - 1: pair i of the
+ * rotated channels, (i, i + pairs), is multiplied by cos[i] + sin[i] * sqrt(-1). */
+struct mean_rotation {
+	uint32_t pairs;
+	double *cos, *sin;              /* [pairs] */
+};
+
+/* Returns 0, or -1 when out of memory. */
+int mean_rotation_init(struct mean_rotation *, const struct score_input *, uint32_t future);
+void mean_rotation_free(struct mean_rotation *);
+
+/* mean[E] <- the mean of the later queries of query head h of the layer. */
+void future_mean(double *mean, const struct mean_rotation *, const struct score_input *,
+    uint32_t h);
+/* cov[E][E] <- their covariance. */
+void future_covariance(double *cov, const struct mean_rotation *, const struct score_input *,
+    uint32_t h);
+
+#endif
