@@ -255,6 +255,7 @@ const struct ops cpu_ops = {
 	.lse_merge = cpu_lse_merge,
 	.attend_mass = cpu_attend_mass,
 	.query_stats = cpu_query_stats,
+	.value_norms = cpu_value_norms,
 	.window_mass = cpu_window_mass,
 	.argmax = cpu_argmax,
 	.pack_bits = cpu_pack_bits,

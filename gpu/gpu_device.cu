@@ -406,6 +406,7 @@ const struct ops gpu_ops = {
 	.lse_merge = gpu_lse_merge,
 	.attend_mass = gpu_attend_mass,
 	.query_stats = gpu_query_stats,
+	.value_norms = gpu_value_norms,
 	.window_mass = gpu_window_mass,
 	.knorm = gpu_knorm,
 	.keydiff = gpu_keydiff,

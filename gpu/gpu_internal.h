@@ -23,6 +23,7 @@
  * gpu_mass.cu          attention mass, from the log-sum-exp
  * gpu_mass_tiles.cu    the same on tensor cores
  * gpu_querystats.cu    sums over queries before rotary embedding
+ * gpu_valuenorms.cu    norms of values behind the output projection
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
  * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
  * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap
@@ -577,6 +578,7 @@ op_attend_each gpu_attend_each;
 op_attend_mass gpu_attend_mass;
 op_lse_merge gpu_lse_merge;
 op_query_stats gpu_query_stats;
+op_value_norms gpu_value_norms;
 op_window_mass gpu_window_mass;
 op_knorm gpu_knorm;
 op_keydiff gpu_keydiff;

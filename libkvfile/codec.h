@@ -89,13 +89,13 @@ struct kv_head_keys {
 int kv_load_head_keys(struct kv_reader *r, struct kv_head_keys *k);
 int kv_write_head_keys(struct kv_writer *w, const struct kv_head_keys *k);
 
-/* ---- values of rows: mASS, 4.11; pAID, 4.13; sCOR, 4.6 ---- */
+/* ---- values of rows: mASS, 4.11; pAID, 4.13; vNRM, 4.23; sCOR, 4.6 ---- */
 
 struct kv_values {
 	/* how they were made; UTF-8, below KV_SCORE_LABEL bytes; NULL for mASS, which has none */
 	const char *label;
 	uint64_t n;
-	/* [n] heads in order: for mASS and pAID H/G lists of S[g], one for each query head; for
+	/* [n] heads in order: for mASS, pAID and vNRM H/G lists of S[g], one for each query head; for
 	 * sCOR one list of S[g]. The end of the content. */
 	const float *value;
 };

@@ -1,4 +1,5 @@
-/* codec_values.c - tokens, logits, and values of rows: TOKS, LGTS, mASS, pAID, sCOR */
+/* codec_values.c - tokens, logits, and values of rows: TOKS, LGTS, mASS, pAID, vNRM,
+ * sCOR */
 
 #include "codec.h"
 #include "reader.h"
@@ -58,7 +59,7 @@ label_size(enum kv_kind kind)
 static int
 has_values(enum kv_kind kind)
 {
-	return kind == KV_MASS || kind == KV_PAID || kind == KV_SCOR;
+	return kind == KV_MASS || kind == KV_PAID || kind == KV_VNRM || kind == KV_SCOR;
 }
 
 int

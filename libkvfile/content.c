@@ -83,6 +83,7 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 		/* below 2^12 * 2^32 * 2^12 * 2^2 */
 		return exactly(h, total * (m->query_heads / m->kv_heads) * 4, why);
 	case KV_PAID:
+	case KV_VNRM:
 		return exactly(h, KV_SCORE_LABEL +
 		    total * (m->query_heads / m->kv_heads) * 4, why);
 	case KV_SCOR:
@@ -126,7 +127,7 @@ int
 kv_content_is_checked(enum kv_kind kind)
 {
 	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_QSTA || kind == KV_MASS ||
-	    kind == KV_PAID || kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT ||
+	    kind == KV_PAID || kind == KV_VNRM || kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT ||
 	    kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
 }
 
@@ -260,6 +261,18 @@ check_paid(const struct kv_head *head, const struct kv_header *h, const uint8_t 
 }
 
 static int
+check_value_norms(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    const struct kv_row_store *rows, struct kv_message *why)
+{
+	if (check_label(p, why) != KV_OK)
+		return why->code;
+	if (strcmp((const char *)p, "l1") != 0 && strcmp((const char *)p, "l2") != 0)
+		return kv_bad(why, "norms '%.20s' are neither l1 nor l2", (const char *)p);
+	return check_mass(head, p + KV_SCORE_LABEL, (h->raw_size - KV_SCORE_LABEL) / 4,
+	    F32_INFINITY - 1, rows, why);
+}
+
+static int
 check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_store *rows,
     struct kv_message *why)
 {
@@ -363,6 +376,8 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 		return check_mass(head, data, h->raw_size / 4, F32_INFINITY - 1, rows, why);
 	case KV_PAID:
 		return check_paid(head, h, data, rows, why);
+	case KV_VNRM:
+		return check_value_norms(head, h, data, rows, why);
 	case KV_SCOR:
 		return check_scores(h, data, rows, why);
 	case KV_BITS:

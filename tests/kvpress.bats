@@ -136,6 +136,13 @@ for l in range(4):
 	same PyramidKVPress PyramidKVPress-window-4
 }
 
+@test "--first-stage keeps the rows of CriticalKVPress, for SnapKV and for ExpectedAttention, and with AdaKV of CriticalAdaKVPress" {
+	same 'CriticalKVPress(SnapKVPress)' CriticalKVPress
+	same 'CriticalAdaKVPress(SnapKVPress)' CriticalAdaKVPress
+	edit='s/snapkv/expected --no-value-norm/; s/stage 0.5 --epsilon 0.0064/stage 0.3/'
+	same 'CriticalKVPress(SnapKVPress)' CriticalKVPress-ExpectedAttentionPress
+}
+
 @test "compact positions are the rows and keys of KeyRerotationPress" {
 	same 'KeyRerotationPress(SnapKVPress)' KeyRerotationPress --turned full.kv
 }

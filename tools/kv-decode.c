@@ -230,6 +230,10 @@ check_options(void)
 	if (evict != NULL && opt_evict_cache(&evictor, score, evict) != NULL)
 		die(EXIT_USAGE, "--score %s predicts the answer before its first token: use "
 		    "kv-prefill or kv-observe", evictor.scorer.method->name);
+	if (evict != NULL && evictor.evictor.options.first_stage > 0)
+		die(EXIT_USAGE, "--evict first-stage: after each token the values of all rows would "
+		    "be multiplied by the output projection: evict the prompt so, and decode "
+		    "without it");
 	check_retrieval();
 }
 

@@ -34,9 +34,9 @@ static const struct tool tool = {
 	.name = "kv-evict",
 	.synopsis = "--budget N | --rate R | --budgets FILE | --threshold X\n"
 	    "| --head-mask FILE | --rows FILE | --list\n"
-	    "[-qvz] [-o FILE] [--alpha A] [--keep-queries] [--normalize] [--of WHAT]\n"
-	    "[--policy NAME] [--positions WHICH] [--progress WHEN] [--recent N] [--report FILE]\n"
-	    "[--select BY] [--since POSITION] [--sink N] [--skip-layers LIST] [--small WHAT]\n"
+	    "[-qvz] [-o FILE] [--alpha A] [--epsilon X] [--first-stage F] [--keep-queries]\n"
+	    "[--normalize] [--of WHAT] [--policy NAME] [--positions WHICH] [--progress WHEN]\n"
+	    "[--recent N] [--report FILE] [--select BY] [--since POSITION] [--sink N] [--skip-layers LIST] [--small WHAT]\n"
 	    "[--sparsity S] [snapshot]",
 	.example = "kv-evict --rate 0.1 -o small.kv scored.kv",
 	.opts = opts,

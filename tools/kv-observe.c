@@ -150,7 +150,7 @@ write_snapshot(struct kv_writer *w, const struct held *h, const struct sequence 
 
 		/* sections that come after pAID in a layer */
 		if (obs == NULL && written == l &&
-		    (kind == KV_SCOR || kind == KV_KEYS)) {
+		    (kind == KV_VNRM || kind == KV_SCOR || kind == KV_KEYS)) {
 			write_mass(w, s, l, tokens);
 			written++;
 		}

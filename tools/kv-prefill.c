@@ -21,7 +21,7 @@
 #include "tokenizer/tokenizer.h"
 
 static uint32_t observe, chunk = NOT_GIVEN, tile;
-static int mass, query_stats;
+static int mass, query_stats, norms_wanted;
 static const char *resume, *dtype_name, *logits_path, *head_folder, *select_words;
 static struct prompt_input prompt;
 static struct prefill prefill;
@@ -64,6 +64,8 @@ static const struct opt opts[] = {
 	    "keep the attention mass of each row, for kv-score", OPT_WRITES },
 	{ 0, "query-stats", OPT_FLAG, &query_stats, 1, NULL,
 	    "keep mean and covariance of the queries, for kv-score", OPT_WRITES },
+	{ 0, "value-norms", OPT_FLAG, &norms_wanted, 1, NULL,
+	    "keep norms of values behind the output projection, for kv-evict", OPT_WRITES },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)", OPT_WRITES },
 	{ 0, "keys", OPT_STRING, &rows_options.keys, 0, "TYPE",
@@ -83,7 +85,7 @@ static const struct tool tool = {
 	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN]\n"
 	    "[--query-stats] [--report FILE] [--retrieval-head DIR]\n"
 	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
-	    "[--select WORDS] [--values TYPE] [-p TEXT | prompt]",
+	    "[--select WORDS] [--value-norms] [--values TYPE] [-p TEXT | prompt]",
 	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv "
 	    "examples/prompts/harbour.txt",
 	.opts = opts,
@@ -123,6 +125,9 @@ set_stored(const struct model *m, const struct kv_reader *from)
 			die(EXIT_USAGE, "--dtype %s: %s holds %s", dtype_name,
 			    kv_reader_name(from), kv_dtype_name(stored.dtype));
 		opt_rows_same(&stored, kv_reader_name(from));
+		if (stored.residual != 0 && norms_wanted)
+			input_refuse_residual(from, "norms of value outputs are made of rows of "
+			    "one type: leave out --value-norms");
 		if (stored.residual != 0 && (evicts() || prefill.adapter != NULL))
 			input_refuse_residual(from, "no single row can be dropped: evict before "
 			    "kv-quantize");
@@ -317,6 +322,7 @@ save(const struct sequence *s, const struct observation *obs, size_t n,
 	struct kv_head head;
 	struct kv_writer *w;
 
+	s->cache->saves_value_norms = norms_wanted;
 	snapshot_head(c, &head);
 	w = output_create(&head);
 	output_check(w, sequence_save(w, s, obs));
@@ -330,6 +336,8 @@ save(const struct sequence *s, const struct observation *obs, size_t n,
 	if (prefix.rows > 0)
 		sign_count("reused", prefix.rows);
 	sign_count("tokens", n);
+	if (norms_wanted)
+		sign_count("value-norms", 1);
 	opt_rows_sign();
 	opt_prefill_sign(&prefill);
 	opt_select_sign(&prefill.select);

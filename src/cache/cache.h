@@ -47,6 +47,7 @@ struct cache {
 	/* sums over queries, to which forward() adds, and snapshot_take() loads them; NULL: not
 	 * wanted. query_stats_new(), for an empty cache */
 	struct query_stats *query_stats;
+	int saves_value_norms;         /* 1: snapshots get the section vNRM, made when written */
 	/* [L] retrieval indexes, made from the keys; NULL: not wanted, cache_want_indexes(). They
 	 * grow with the rows; those of a layer are dropped when one of its rows is. */
 	struct layer_index *index;

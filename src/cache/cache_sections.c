@@ -6,6 +6,7 @@
 
 #include "cache/cache_recent.h"
 #include "cache/cache_sections.h"
+#include "cache/value_norms.h"
 #include "libkvfile/codec.h"
 
 void
@@ -250,6 +251,21 @@ save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows
 	return rc;
 }
 
+static int
+save_value_norms(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows,
+    uint32_t layer)
+{
+	const uint64_t n = kv_rows_total(rows) * (c->model->id.query_heads / rows->heads);
+	float *buf = malloc(n * sizeof *buf + 1);
+	const struct kv_values norms = { "l1", n, buf };
+	int rc = KV_ENOMEM;
+
+	if (buf != NULL && value_norms(c->model, layer, &c->layer[layer], 0, buf) == 0)
+		rc = kv_write_values(w, KV_VNRM, layer, &norms);
+	free(buf);
+	return rc;
+}
+
 /* Returns the bytes of a KV head in KEYS or VALS. */
 static uint64_t
 head_bytes(const struct layer_rows *rows, uint32_t g, enum kv_kind kind)
@@ -365,6 +381,8 @@ snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct obse
 		rc = query_stats_save(c->query_stats, c->model, l, w);
 	if (rc == KV_OK && c->mass != NULL)
 		rc = save_mass(w, c, &rows, l);
+	if (rc == KV_OK && c->saves_value_norms)
+		rc = save_value_norms(w, c, &rows, l);
 	if (rc == KV_OK)
 		rc = save_tensor(w, c, other, l, KV_KEYS);
 	if (rc == KV_OK)

@@ -26,6 +26,7 @@ enum { STREAM_SINK = 128, STREAM_RECENT = 1024 };
 static uint32_t budget = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN, since;
 static double rate;                     /* 0 = not given */
 static double alpha = REAL_NOT_GIVEN, sparsity = REAL_NOT_GIVEN, threshold = REAL_NOT_GIVEN;
+static double first_stage = REAL_NOT_GIVEN, epsilon = REAL_NOT_GIVEN;
 static const char *policy_name = "uniform", *select_name = "head", *of_name = "rows";
 static const char *small_name = "keep";
 static const char *heads_path, *budgets_path, *skip_text;
@@ -48,6 +49,10 @@ const struct opt evict_opts[] = {
 	    "ada: weigh heads by the share of their scores within the budget", OPT_HOW },
 	{ 0, "select", OPT_STRING, &select_name, 0, "BY",
 	    "head: each KV head its own rows; layer: all the same; chunk=N", OPT_HOW },
+	{ 0, "first-stage", OPT_SHARE, &first_stage, 0, "F",
+	    "choose this share of the rows by score, the others also by value norm", OPT_HOW },
+	{ 0, "epsilon", OPT_REAL, &epsilon, 0, "X",
+	    "with --first-stage: add X to scores before they are weighed (1e-4)", OPT_HOW },
 	{ 0, "head-mask", OPT_STRING, &heads_path, 0, "FILE",
 	    "streaming heads: a line for each layer, a number for each KV head", OPT_READS },
 	{ 0, "sparsity", OPT_REAL, &sparsity, 0, "S",
@@ -197,6 +202,26 @@ check_budgets(const struct evict_options *o)
 		    "rows", select_name);
 }
 
+/* --first-stage and --epsilon */
+static void
+set_stages(struct evict_options *o)
+{
+	if (first_stage == REAL_NOT_GIVEN && epsilon != REAL_NOT_GIVEN)
+		die(EXIT_USAGE, "--epsilon: what for? Give --first-stage");
+	if (first_stage == REAL_NOT_GIVEN)
+		return;
+	if (epsilon != REAL_NOT_GIVEN && epsilon < 0)
+		die(EXIT_USAGE, "--epsilon %g: want 0 or more", epsilon);
+	if (o->same_rows)
+		die(EXIT_USAGE, "--first-stage: not with --select %s: the norms of KV heads differ",
+		    select_name);
+	if (threshold != REAL_NOT_GIVEN)
+		die(EXIT_USAGE, "--first-stage: not with --threshold, which leaves no budget to "
+		    "share");
+	o->first_stage = first_stage;
+	o->epsilon = epsilon != REAL_NOT_GIVEN ? epsilon : 1e-4;
+}
+
 /* Refuses options that contradict each other. */
 static void
 check_conflicts(const struct evict_options *o, int of_tokens)
@@ -250,6 +275,7 @@ opt_evict(struct evictor *v, int looks)
 	o.stream_sink = sink != NOT_GIVEN ? sink : STREAM_SINK;
 	o.stream_recent = recent != NOT_GIVEN ? recent : STREAM_RECENT;
 	o.refuse_small = second_of("small", small_name, "keep", "refuse");
+	set_stages(&o);
 	check_conflicts(&o, of_tokens);
 	evictor_init(v, &o);
 	v->of_tokens = of_tokens;
@@ -287,6 +313,8 @@ opt_evict_list_of_rows(struct evictor *v, const char *path)
 	refuse_with_rows("alpha", alpha != REAL_NOT_GIVEN);
 	refuse_with_rows("normalize", normalize);
 	refuse_with_rows("select", strcmp(select_name, "head") != 0);
+	refuse_with_rows("first-stage", first_stage != REAL_NOT_GIVEN);
+	refuse_with_rows("epsilon", epsilon != REAL_NOT_GIVEN);
 	refuse_with_rows("head-mask", heads_path != NULL);
 	refuse_with_rows("sparsity", sparsity != REAL_NOT_GIVEN);
 	refuse_with_rows("sink", sink != NOT_GIVEN);
@@ -342,6 +370,10 @@ opt_evict_sign(const struct evictor *v)
 		sign_count("normalize", 1);
 	if (o->same_rows)
 		sign_text("select", select_name);
+	if (o->first_stage > 0) {
+		sign_real("first-stage", o->first_stage);
+		sign_real("epsilon", o->epsilon);
+	}
 	if (v->of_tokens)
 		sign_text("of", of_name);
 	if (heads_path != NULL)

@@ -17,7 +17,7 @@ static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
 static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN;
 static uint32_t future = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
-static double epsilon = NAN;   /* NaN: not given */
+static double epsilon = REAL_NOT_GIVEN;
 static int keep_last, cross, no_covariance, no_value_norm;
 
 const struct opt score_opts[] = {
@@ -95,7 +95,7 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "filters", filters_path != NULL);
 	refuse_unused(method, "query-stats", query_stats_path != NULL);
 	refuse_unused(method, "future", future != NOT_GIVEN);
-	refuse_unused(method, "epsilon", !isnan(epsilon));
+	refuse_unused(method, "epsilon", epsilon != REAL_NOT_GIVEN);
 	refuse_unused(method, "no-covariance", no_covariance);
 	refuse_unused(method, "no-value-norm", no_value_norm);
 }
@@ -145,7 +145,7 @@ set_later_queries(struct score_options *o)
 		die(EXIT_USAGE, "--epsilon %g: want 0 or more", epsilon);
 	if (future != NOT_GIVEN)
 		o->future = future;
-	if (!isnan(epsilon)) {
+	if (epsilon != REAL_NOT_GIVEN) {
 		o->epsilon = epsilon;
 		snprintf(o->epsilon_text, sizeof o->epsilon_text, "%g", epsilon);
 	}

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/value_norms.h"
 #include "engine/evict_cache.h"
 
 void
@@ -180,6 +181,33 @@ finish_choice(struct cache_evictor *v, struct cache *c, struct score_job *job,
 	return rc;
 }
 
+/* *mean <- with first_stage the norms of the layer's rows, to be freed; else NULL. */
+static int
+make_norms(const struct cache_evictor *v, const struct cache *c, const struct evict_input *in,
+    float **mean, struct engine_error *e)
+{
+	const struct model *m = c->model;
+	const uint32_t R = m->id.query_heads / m->id.kv_heads;
+	const struct device d = { m->ops, m->dev };
+	float *lists;
+	int rc = ENGINE_OK;
+
+	*mean = NULL;
+	if (v->evictor.options.first_stage == 0 || in->score == NULL)
+		return ENGINE_OK;
+	lists = engine_alloc(kv_rows_total(in->rows) * R, sizeof *lists, e);
+	*mean = engine_alloc(kv_rows_total(in->rows), sizeof **mean, e);
+	if (lists == NULL || *mean == NULL)
+		rc = e->code;
+	else if (value_norms(m, in->layer, &c->layer[in->layer], 0, lists) != 0)
+		rc = engine_fail(e, ENGINE_ERUN, "layer %u: no memory for norms of value outputs",
+		    in->layer);
+	else if ((rc = device_synced(&d, e)) == ENGINE_OK)
+		mean_norms(*mean, lists, in->rows, R);
+	free(lists);
+	return rc;
+}
+
 static int
 finish_layer(struct cache_evictor *v, struct cache *c, uint32_t l, struct engine_error *e)
 {
@@ -187,7 +215,7 @@ finish_layer(struct cache_evictor *v, struct cache *c, uint32_t l, struct engine
 	struct evict_plan *plan = &v->plan[l % SCORE_AHEAD];
 	struct evict_input in = input_of(c, job);
 	struct kept kept;
-	float *score = NULL;
+	float *score = NULL, *norms = NULL;
 	int rc = ENGINE_OK;
 
 	if (plan->first != NULL)
@@ -197,10 +225,14 @@ finish_layer(struct cache_evictor *v, struct cache *c, uint32_t l, struct engine
 		rc = score != NULL ? score_finish(&v->scorer, job, score, e) : e->code;
 	}
 	in.score = score;
+	if (rc == ENGINE_OK)
+		rc = make_norms(v, c, &in, &norms, e);
+	in.norms = norms;
 	if (rc == ENGINE_OK && (rc = evictor_choose(&v->evictor, &in, &kept, e)) == ENGINE_OK) {
 		cache_keep(c, l, kept.count, kept.keep);
 		kept_free(&kept);
 	}
+	free(norms);
 	free(score);
 	return rc;
 }

@@ -242,6 +242,33 @@ bytes_of_rows(const struct pass *p, uint32_t rows)
 	    kv_head_bytes(head, KV_VALS, p->sec.layer, rows);
 }
 
+/* *mean <- with --first-stage, and scores, the norms of the layer's rows, to be freed; else NULL. */
+static int
+take_norms(const struct pass *p, const struct evict_input *in, float **mean)
+{
+	const struct kv_model *m = &kv_reader_head(p->r)->model;
+	const struct waiting *x = p->v->layer->waiting;
+
+	*mean = NULL;
+	if (p->v->evictor->options.first_stage == 0 || in->score == NULL)
+		return ENGINE_OK;
+	while (x != NULL && x->sec.kind != KV_VNRM)
+		x = x->next;
+	if (x == NULL)
+		return engine_fail(p->e, ENGINE_ERUN, "%s: layer %u has no norms of value outputs, "
+		    "which --first-stage needs: make the snapshot with kv-prefill --value-norms",
+		    kv_reader_name(p->r), p->sec.layer);
+	if (strcmp(x->content, "l1") != 0)
+		return engine_fail(p->e, ENGINE_ERUN, "%s: layer %u: norms of value outputs are "
+		    "%s, and --first-stage weighs by l1", kv_reader_name(p->r), p->sec.layer,
+		    (const char *)x->content);
+	if ((*mean = engine_alloc(kv_rows_total(in->rows), sizeof **mean, p->e)) == NULL)
+		return p->e->code;
+	mean_norms(*mean, (const void *)((const char *)x->content + x->values), in->rows,
+	    m->query_heads / m->kv_heads);
+	return ENGINE_OK;
+}
+
 static int
 choose(const struct pass *p)
 {
@@ -249,12 +276,19 @@ choose(const struct pass *p)
 	struct evicted_layer *l = v->layer;
 	struct evict_input in;
 	uint64_t stay = 0;
+	float *norms;
 	size_t at;
 	uint32_t g;
+	int rc;
 
 	if (layer_input(&in, v, p->r, &p->sec, p->e) != ENGINE_OK ||
-	    evictor_choose(v->evictor, &in, &l->kept, p->e) != ENGINE_OK)
+	    take_norms(p, &in, &norms) != ENGINE_OK)
 		return p->e->code;
+	in.norms = norms;
+	rc = evictor_choose(v->evictor, &in, &l->kept, p->e);
+	free(norms);
+	if (rc != ENGINE_OK)
+		return rc;
 	for (g = 0; g < l->kept.heads; g++) {
 		at = (size_t)p->sec.layer * in.rows->heads + g;
 		v->before[at] = in.rows->count[g];

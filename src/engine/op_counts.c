@@ -254,6 +254,13 @@ counted_query_stats(struct dev *d, double *sums, const float *q, uint32_t N, uin
 }
 
 static void
+counted_value_norms(struct dev *d, float *norms, size_t stride, const struct value_outputs *v)
+{
+	of(d)->work->products += 2 * (uint64_t)v->n * v->heads * v->width * v->wo->out;
+	of(d)->under->value_norms(of(d)->dev, norms, stride, v);
+}
+
+static void
 counted_window_mass(struct dev *d, float *mass, size_t stride, const struct query *q, const
     struct layer_rows *l, const struct layer_rows *own, enum over_queries over)
 {
@@ -342,7 +349,8 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend);
 	COUNTED(attend_each);
 	COUNTED(lse_merge);
-	COUNTED(attend_mass); COUNTED(query_stats); COUNTED(window_mass);
+	COUNTED(attend_mass); COUNTED(query_stats);
+	COUNTED(value_norms); COUNTED(window_mass);
 	COUNTED(knorm); COUNTED(keydiff);
 	COUNTED(compact_listed); COUNTED(rank_rows);
 	COUNTED(argmax); COUNTED(pack_bits); COUNTED(pack_pages); COUNTED(bits_scores);

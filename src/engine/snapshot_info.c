@@ -138,6 +138,10 @@ see_section(struct snapshot_info *info, struct kv_reader *r, const struct kv_sec
 		l->probe_mass = 1;
 		code = see_label(info->probe_mass, r);
 		break;
+	case KV_VNRM:
+		l->value_norms = 1;
+		code = see_label(info->value_norms, r);
+		break;
 	case KV_SCOR:
 		code = see_label(info->scores, r);
 		break;

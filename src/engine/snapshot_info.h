@@ -17,6 +17,7 @@ struct layer_info {
 	uint32_t stats_first, stats_queries;    /* of them: from which position on, how many */
 	int mass;                       /* 1: there is attention mass */
 	int probe_mass;                 /* 1: there is probe mass */
+	int value_norms;                /* 1: there are norms of value outputs */
 };
 
 /* The indexes of a layer (kv-snapshot(5), 4.14 to 4.18). All zero: none. */
@@ -35,6 +36,7 @@ struct snapshot_info {
 	uint64_t tensor_bytes, tensor_stored;   /* of keys and values */
 	char scores[KV_SCORE_LABEL];    /* label of the first scores, "" = none */
 	char probe_mass[KV_SCORE_LABEL];        /* label of the first probe mass */
+	char value_norms[KV_SCORE_LABEL];       /* label of the first norms; "" = none */
 	int logits;                     /* 1: there are logits */
 	struct kv_head_keys head_keys;  /* without its arrays; n 0: none */
 	struct kv_log *log;

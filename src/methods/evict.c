@@ -335,6 +335,59 @@ choose(const struct ranked *r, const struct evict_input *in, struct kept *out)
 	return EVICT_OK;
 }
 
+void
+mean_norms(float *mean, const float *lists, const struct kv_rows *rows, uint32_t R)
+{
+	uint32_t g, r, i, n;
+	double sum;
+
+	for (g = 0; g < rows->heads; g++, lists += (size_t)R * n)
+		for (n = rows->count[g], i = 0; i < n; i++) {
+			for (sum = 0, r = 0; r < R; r++)
+				sum += lists[(size_t)r * n + i];
+			*mean++ = (float)(sum / R);
+		}
+}
+
+/* Changes the ranks of KV head g, `count` of whose rows will be chosen: the first ones in rank stay,
+ * the others are weighed by their norms (CriticalKV, Feng et al. 2025, algorithm 1). */
+static int
+weigh_rest(float *rank, uint32_t n, uint32_t count, const float *norm,
+    const struct evict_options *opt)
+{
+	uint32_t first = (uint32_t)(count * opt->first_stage), i, *list;
+
+	if (first == 0 && count > 0)
+		first = 1;
+	if ((list = malloc(first * sizeof *list + 1)) == NULL)
+		return EVICT_ENOMEM;
+	select_top(rank, n, first, list);
+	for (i = 0; i < first; i++)
+		rank[list[i]] = INFINITY;
+	for (i = 0; i < n; i++)
+		if (rank[i] != INFINITY)
+			rank[i] = (rank[i] + (float)opt->epsilon) * norm[i];
+	free(list);
+	return EVICT_OK;
+}
+
+static int
+weigh_layer(struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
+    const uint32_t *count)
+{
+	const float *norm = in->norms;
+	float *rank = r->rank;
+	uint32_t g;
+	int code = EVICT_OK;
+
+	for (g = 0; code == EVICT_OK && g < r->heads; rank += r->n[g++]) {
+		if (!is_streaming(in, g))
+			code = weigh_rest(rank, r->n[g], count[g], norm + r->old[g], opt);
+		norm += in->rows->count[g];
+	}
+	return code;
+}
+
 int
 evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
     char *why, size_t size)
@@ -352,6 +405,8 @@ evict_choose(const struct evict_input *in, const struct evict_options *opt, stru
 	}
 	if (code == EVICT_OK)
 		code = share_budget(out, &r, in, opt, why, size);
+	if (code == EVICT_OK && opt->first_stage > 0 && in->norms != NULL)
+		code = weigh_layer(&r, in, opt, out->count);
 	if (code == EVICT_OK)
 		code = choose(&r, in, out);
 	ranked_free(&r);
@@ -366,6 +421,7 @@ int
 evict_plans(const struct evict_input *in, const struct evict_options *opt)
 {
 	return in->count == NULL && !opt->same_rows && !opt->by_threshold && opt->since == 0 &&
+	    opt->first_stage == 0 &&
 	    (opt->policy == NULL || (!policy_shares(opt->policy) && !opt->policy->global));
 }
 

@@ -194,6 +194,9 @@ struct evict_options {
 	/* not 0: chunks of so many rows, the last one shorter, stay or go as a whole, by the mean
 	 * score of their rows; with same_rows */
 	uint32_t chunk;
+	/* CriticalKV: this share of a KV head's rows is chosen by score, the others by (score +
+	 * epsilon) times evict_input.norms; 0: all by score. Not with same_rows, by_threshold */
+	double first_stage, epsilon;
 	uint32_t stream_sink, stream_recent;    /* what streaming heads keep */
 	/* EVICT_EBUDGET for a budget smaller than the always-kept rows; 0: they are kept */
 	int refuse_small;
@@ -216,6 +219,9 @@ struct evict_input {
 	const struct kv_rows *rows;
 	/* [sum S]; NULL: only sink and recent count, then the latest rows */
 	const float *score;
+	/* [sum S] for first_stage: how long what the value of the row adds to the residual stream
+	 * is, the mean over the query heads; NULL where only the numbers of rows are asked for */
+	const float *norms;
 	uint32_t next_position;
 	/* base of rate; 0 = the rows of the KV head, from opt.since on */
 	uint32_t tokens;
@@ -253,6 +259,9 @@ struct kept {
 int evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
     char *why, size_t size);
 void kept_free(struct kept *kept);
+/* mean[sum S] <- for evict_input.norms, the mean of the R lists of each KV head, in the order of
+ * vNRM. */
+void mean_norms(float *mean, const float *lists, const struct kv_rows *rows, uint32_t R);
 
 /* The result of evict_plan(): how many rows of each KV head stay, and which of them whatever
  * their scores. */

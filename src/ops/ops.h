@@ -387,6 +387,21 @@ typedef void op_query_stats(struct dev *, double *sums, const float *q, uint32_t
 typedef void op_window_mass(struct dev *, float *mass, size_t stride, const struct query *,
     const struct layer_rows *, const struct layer_rows *own, enum over_queries);
 
+/* Values of one KV head, and the query heads that read them */
+struct value_outputs {
+	const struct mat *wo;          /* [D][H E]: the output projection of attention */
+	const float *v;                /* device [n][E] */
+	uint32_t n, width;             /* n rows of E */
+	uint32_t first, heads;         /* query heads first .. first + heads - 1 */
+	int euclidean;                 /* 1: Euclidean norms; 0: sums of absolute values */
+};
+
+/* norms[r][i] (device, lists `stride` apart) <- the norm of Wo_h v[i], h = first + r, where Wo_h is
+ * the E columns of query head h: how long what the value adds to the residual stream is
+ * (kv-snapshot(5), 4.23). */
+typedef void op_value_norms(struct dev *, float *norms, size_t stride,
+    const struct value_outputs *);
+
 /* ---- scores of methods, optional: where these are NULL, methods/knorm.c and keydiff.c run on the
  * host ---- */
 
@@ -555,6 +570,7 @@ struct ops {
 	op_lse_merge *lse_merge;
 	op_attend_mass *attend_mass;
 	op_query_stats *query_stats;
+	op_value_norms *value_norms;
 	op_window_mass *window_mass;
 	op_knorm *knorm;
 	op_keydiff *keydiff;

@@ -39,9 +39,9 @@ import numpy
 import torch
 import transformers
 from kvpress import (AdaKVPress, BlockPress, CapPress, ChunkKVPress, ChunkPress, ComposedPress,
-                     CompressionRatioDecodingPress, CURPress, DecodingPress, DMSPress,
-                     DuoAttentionPress, ExpectedAttentionPress, ExpectedAttentionStatsPress,
-                     FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
+                     CompressionRatioDecodingPress, CriticalAdaKVPress, CriticalKVPress, CURPress,
+                     DecodingPress, DMSPress, DuoAttentionPress, ExpectedAttentionPress,
+                     ExpectedAttentionStatsPress, FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
                      KVzipPress, LagKVPress, LUKVPress, ObservedAttentionPress,
                      PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
                      SnapKVPress, StreamingLLMPress, TOVAPress)
@@ -153,6 +153,14 @@ PRESSES = {
     "PyramidKVPress-window-4": (
         "PyramidKVPress(r, window_size=4)", lambda r, T: PyramidKVPress(r, window_size=4)),
     "AdaKVPress": ("AdaKVPress(SnapKVPress(r))", lambda r, T: AdaKVPress(SnapKVPress(r))),
+    "CriticalKVPress": (
+        "CriticalKVPress(SnapKVPress(r))", lambda r, T: CriticalKVPress(SnapKVPress(r))),
+    "CriticalKVPress-ExpectedAttentionPress": (
+        "CriticalKVPress(ExpectedAttentionPress(r, use_vnorm=False), first_stage_ratio=0.3)",
+        lambda r, T: CriticalKVPress(ExpectedAttentionPress(r, use_vnorm=False),
+                                     first_stage_ratio=0.3)),
+    "CriticalAdaKVPress": (
+        "CriticalAdaKVPress(SnapKVPress(r))", lambda r, T: CriticalAdaKVPress(SnapKVPress(r))),
     "KeyRerotationPress": (
         "KeyRerotationPress(SnapKVPress(r))", lambda r, T: KeyRerotationPress(SnapKVPress(r))),
     "FinchPress": (
