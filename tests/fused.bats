@@ -202,6 +202,7 @@ refused() {
 	refused 2 "window of 9 queries: only the last 8 tokens" --score "snapkv window=9" --evict rate=0.5 --select 'tsp layer=1'
 	refused 2 "window of 32 queries: only the last 19 tokens" --score snapkv --evict rate=0.5 --select 'pyramidinfer decay=0.5'
 	refused 2 "--policy global" --score knorm --evict "rate=0.5 policy=global"
+	refused 2 "--policy composite" --score knorm --evict "rate=0.5 policy=composite"
 }
 
 @test "attention mass cannot be added to a snapshot without it" {

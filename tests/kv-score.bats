@@ -31,6 +31,7 @@ all_agree() {
 			agrees 1e-6 h2o
 			agrees 1e-6 meanmass
 			agrees 1e-6 kvzip
+			agrees 1e-6 kvcompose
 			agrees 1e-6 knorm
 			agrees 1e-6 keydiff
 			agrees 1e-6 lagkv lag=33
@@ -46,7 +47,7 @@ all_agree() {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33"; do
 		for limit in "--sees 60" "--softcap 3" "--sees 100 --softcap 2"; do
 			mksnapshot $shape $limit -L 3 -N 150 -w 7 --mass --paid -o x.kv
-			for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur; do agrees 2e-6 $method; done
+			for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur; do agrees 2e-6 $method; done
 			agrees 2e-6 snapkv window=3 over-queries=max kernel=7 pool=max
 			mksnapshot $shape $limit -L 3 -N 150 -w 7 --own 4 -o x.kv
 			for method in snapkv tova lookahead; do agrees 2e-6 $method; done
@@ -57,9 +58,9 @@ all_agree() {
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -192,7 +193,7 @@ all_agree() {
 	for shape in "-H 8 -G 2 -E 16 -N 150" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-H 6 -G 3 -E 24 -N 150 --ragged"; do
 		mksnapshot $shape -d bf16 -w 5 --mass --paid -o x.kv
 		for since in 1 70 146 300; do
-			for method in snapkv tova h2o meanmass kvzip knorm keydiff cur recent random; do
+			for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff cur recent random; do
 				agrees 2e-6 $method since=$since
 			done
 			agrees 2e-6 lagkv lag=9 since=$since
@@ -441,6 +442,7 @@ make the snapshot with kv-prefill --mass"
 		knorm order pool-first
 		kvzip over-queries max
 		kvzip kernel 5
+		kvcompose over-queries max
 		h2o window 2
 		h2o kernel 5
 		snapkv sink 4
@@ -502,6 +504,7 @@ make the snapshot with kv-prefill --mass"
 		L2-Norm knorm
 		L2Compress knorm
 		KVzip kvzip
+		KVCompose kvcompose
 		ObservedAttention meanmass
 		SnapKV snapkv
 		TOVA tova
@@ -519,6 +522,7 @@ make the snapshot with kv-prefill --mass"
 	assert_line --regexp '^h2o  .* \[reduce\]$'
 	assert_line --regexp '^recent  .* \(= streamingllm streaming-llm\) \[sink\]$'
 	assert_line --regexp '^kvzip  .* \[reduce\]$'
+	assert_line --regexp '^kvcompose  .* \[reduce\]$'
 	assert_line --regexp '^knorm  '
 	assert_line --regexp '^keydiff  '
 	assert_line --regexp '^recent  .* \[sink\]$'

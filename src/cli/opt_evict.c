@@ -158,8 +158,8 @@ check_policy(struct evict_options *o, int looks)
 		die(EXIT_USAGE, "--policy: there is no '%s' in kv-evict --list%s", policy_name,
 		    name_hint(NAME_POLICY, policy_name));
 	if (policy->global && !looks)
-		die(EXIT_USAGE, "--policy global compares the scores of all layers, so it works "
-		    "after prefill only: use kv-evict");
+		die(EXIT_USAGE, "--policy %s compares the scores of all layers, so it works "
+		    "after prefill only: use kv-evict", policy->name);
 	if (alpha != REAL_NOT_GIVEN && !names_word(policy->uses, "alpha"))
 		die(EXIT_USAGE, "--alpha: policy %s does not use it", policy->name);
 	if (normalize && !names_word(policy->uses, "normalize"))
@@ -201,7 +201,7 @@ check_budgets(const struct evict_options *o)
 static void
 check_conflicts(const struct evict_options *o, int of_tokens)
 {
-	int shares = policy_shares(o->policy);
+	const int shares = policy_shares(o->policy), global = o->policy->global != COMPETE_NOT;
 
 	if (budgets_path != NULL)
 		check_budgets(o);
@@ -219,9 +219,13 @@ check_conflicts(const struct evict_options *o, int of_tokens)
 	if (o->same_rows && shares)
 		die(EXIT_USAGE, "--select %s: with policy %s heads keep different numbers of "
 		    "rows", select_name, o->policy->name);
-	if (heads_path != NULL && (o->same_rows || shares))
+	if (o->chunk != 0 && global)
+		die(EXIT_USAGE, "--select %s: not with policy %s, which counts rows: use --select "
+		    "layer", select_name, o->policy->name);
+	if (heads_path != NULL && (o->same_rows || shares || global))
 		die(EXIT_USAGE, "--head-mask: not with %s%s, where heads depend on each other",
-		    shares ? "" : "--select ", shares ? o->policy->name : select_name);
+		    shares || global ? "" : "--select ",
+		    shares || global ? o->policy->name : select_name);
 	if (heads_path == NULL && sparsity != REAL_NOT_GIVEN)
 		die(EXIT_USAGE, "--sparsity: a share of which heads? Give --head-mask");
 	if (sparsity != REAL_NOT_GIVEN && !(sparsity >= 0 && sparsity <= 1))

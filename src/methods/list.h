@@ -29,6 +29,9 @@ METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", LISTS(meanmass),
 METHOD(kvzip, NEED_PROBE_MASS, "reduce", NO_OP, "",
     "attention mass from probe tokens (kv-observe), maximum over query heads",
     .kernel = 1, .reduce = REDUCE_MAX)
+METHOD(kvcompose, NEED_PROBE_MASS | NEED_LAYER, "reduce", NO_OP, "",
+    "as kvzip, the mean over query heads, and over KV heads (KVCompose)",
+    .kernel = 1, .reduce = REDUCE_MEAN)
 METHOD(knorm, NEED_KEYS, "", OP(knorm), "l2norm l2-norm l2compress",
     "negative key norm: small norms are kept",
     .kernel = 1)

@@ -142,6 +142,11 @@ struct evict_options;
 struct layer_share;
 struct ranked;
 
+/* What competes for the one budget of all layers: nothing, there is no such budget; the rows of all
+ * KV heads; or in each layer means over its KV heads of their best rows, their second best, ...
+ * (composite.c) */
+enum competitors { COMPETE_NOT, COMPETE_ROWS, COMPETE_RANKS };
+
 /* How layers and KV heads share the budget. */
 struct policy {
 	const char *name;
@@ -149,7 +154,7 @@ struct policy {
 	uint32_t (*layers)(const struct layer_share *);
 	int (*heads)(uint32_t *count, const struct ranked *, const struct evict_options *,
 	    char *why, size_t size);
-	int global;             /* all layers and KV heads share one budget: global_counts() */
+	enum competitors global;        /* not 0: global_counts() */
 	/* options of kv-evict that it reads, "alpha normalize": as struct method.uses */
 	const char *uses;
 	const char *aliases, *about;    /* as in struct method */
@@ -157,7 +162,7 @@ struct policy {
 
 extern const struct policy policies[];          /* ends with a NULL name; made from policies.h */
 const struct policy *policy_named(const char *name);    /* as method_named() */
-/* Returns whether KV heads may keep different numbers of rows. */
+/* Returns whether the KV heads of a layer may keep different numbers of rows. */
 int policy_shares(const struct policy *policy);
 
 struct evict_options {
@@ -253,15 +258,16 @@ int evict_plan(const struct evict_input *in, const struct evict_options *opt,
     const uint32_t *scored, struct evict_plan *out, char *why, size_t size);
 void evict_plan_free(struct evict_plan *);
 
-/* One budget for all layers and KV heads together: the rows with the greatest scores of the
- * whole cache stay (global.c). Needs all scores before the first choice; stores only scores. */
+/* One budget for all layers together, by the greatest scores of the whole cache (global.c). Needs
+ * all scores before the first choice; stores only scores. */
 struct global;
-struct global *global_new(void);                /* NULL = out of memory */
+struct global *global_new(enum competitors);    /* NULL = out of memory */
 /* Adds the scores of the next layer, in order. Errors as evict_choose(). */
 int global_add(struct global *all, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size);
 /* Call after the last layer: *count <- [L][G] rows for each KV head, for evict_input.count,
  * owned by `all`. Their total is that of the uniform budgets, or floor(all rows * rate + 1e-9);
+ * where ranks compete, the same of the rows of one KV head of each layer, times the KV heads.
  * *beyond <- the excess of always-kept rows over it, as kept.beyond. Errors as evict_choose(). */
 int global_counts(struct global *all, const struct evict_options *opt, const uint32_t **count,
     uint64_t *beyond, char *why, size_t size);

@@ -197,6 +197,23 @@ def of_all(layers, args):
     return [won[i:i + G] for i in range(0, len(won), G)]
 
 
+def of_composites(layers, args):
+    """Rows that stay in each head of each layer: j-th best rows of all its heads compete as one."""
+    lists = []
+    for heads in layers:
+        best = zip(*(sorted((s for _, s in head.rows), reverse=True) for head in heads))
+        lists.append([INF if INF in scores else sum(scores) / len(scores) for scores in best])
+    first = next(row for row in lists if row)
+    first[:] = [max(row[j] for row in lists if j < len(row)) for j in range(len(first))]
+    if args.budget is not None:
+        k = sum(min(args.budget, len(row)) for row in lists)
+    else:
+        k = math.floor(sum(heads[0].base for heads in layers) * args.rate)
+    won = greatest(lists, max(k, sum(row.count(INF) for row in lists)))
+    bare = [any(head.n > 0 and not head.before for head in heads) for heads in layers]
+    return [[max(n, int(b))] * len(heads) for n, b, heads in zip(won, bare, layers)]
+
+
 def table(path):
     with open(path, encoding="ascii") as file:
         return [line.split() for line in file]
@@ -257,6 +274,8 @@ def expected(old, args):
         args.rate = 1
     if args.policy == "global":
         counts = of_all(layers, args)
+    elif args.policy == "composite":
+        counts = of_composites(layers, args)
     else:
         counts = [of_layer(heads, l, L, args) for l, heads in enumerate(layers)]
     want = [[h.best(c) for h, c in zip(*pair)] for pair in zip(layers, counts)]

@@ -41,7 +41,7 @@ import transformers
 from kvpress import (AdaKVPress, BlockPress, ChunkKVPress, ChunkPress, ComposedPress,
                      CompressionRatioDecodingPress, CURPress, DecodingPress, DMSPress,
                      DuoAttentionPress, FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
-                     KVzipPress, LagKVPress, LUKVPress, ObservedAttentionPress,
+                     KVComposePress, KVzipPress, LagKVPress, LUKVPress, ObservedAttentionPress,
                      PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
                      SnapKVPress, StreamingLLMPress, TOVAPress)
 
@@ -134,6 +134,11 @@ PRESSES = {
     "KVzipPress": ("KVzipPress(r)", lambda r, T: KVzipPress(r)),
     "KVzipPress-layerwise": (
         "KVzipPress(r, layerwise=True)", lambda r, T: KVzipPress(r, layerwise=True)),
+    "KVComposePress": ("KVComposePress(compression_ratio=r)",
+                       lambda r, T: KVComposePress(compression_ratio=r)),
+    "KVComposePress-unstructured": (
+        "KVComposePress(structured=False, compression_ratio=r)",
+        lambda r, T: KVComposePress(structured=False, compression_ratio=r)),
     "DuoAttentionPress": (
         "DuoAttentionPress(r), 128 sinks, 256 recent rows, examples/demo-model/duoattention.tsv",
         duo_attention),
@@ -182,7 +187,7 @@ def stages(press):
         return stages(press.press)
     if isinstance(press, PrefillDecodingPress):
         return [press.prefilling_press, press.decoding_press]
-    if isinstance(press, KVzipPress):   # see watch_kvzip()
+    if isinstance(press, (KVzipPress, KVComposePress)):  # see watch_kvzip(), watch_kvcompose()
         return []
     return [press]
 
@@ -301,6 +306,8 @@ class Recorder:
         with self.press(self.model):
             if isinstance(self.press, KVzipPress):
                 self.watch_kvzip(self.press)
+            if isinstance(self.press, KVComposePress):
+                self.watch_kvcompose(self.press)
             generated = self.generate(ids, cache)
         KeyRerotationPress.rerotate_keys = staticmethod(rerotate)
         result = {
@@ -351,6 +358,24 @@ class Recorder:
         press.compress_post = watched
 
 
+    def watch_kvcompose(self, press):
+        """KVCompose chooses when the prompt has run twice. Close calls are those of each KV head:
+        how many rows it keeps must be the same."""
+        compress = press.compress_cache
+
+        def watched(model):
+            for l, masks in enumerate(press.important_mask_per_kv_head):
+                for g, mask in enumerate(masks):
+                    scores, stay = press.scores[l, g].double().numpy(), mask.nonzero()[:, 0]
+                    self.rows[l][g] = stay.tolist()
+                    go = set(range(len(scores))) - set(self.rows[l][g])
+                    self.near[l][g].update(close_to_boundary(
+                        set(self.rows[l][g]), go, lambda row: scores[row], EPSILON_KVZIP))
+            compress(model)
+
+        press.compress_cache = watched
+
+
 def close_to_boundary(stay, go, score, epsilon=EPSILON):
     """Which of the rows that stay or go rounding could exchange for one another."""
     if not stay or not go:
@@ -370,13 +395,14 @@ def load(folder, attention):
 
 def record(name, folder, ids):
     text, make = PRESSES[name]
-    attention = "eager" if name == "ObservedAttentionPress" else "sdpa"
+    eager = name.startswith(("ObservedAttention", "KVCompose"))
+    attention = "eager" if eager else "sdpa"
     tokens = ids.shape[1]
     runs = [{"ratio": ratio, **Recorder(load(folder, attention), make(ratio, tokens)).run(ids)}
             for ratio in RATIOS]
     versions = {package: version(package) for package in ("kvpress", "transformers", "torch")}
     return {"press": text, "versions": {**versions, "attention": attention}, "tokens": tokens,
-            "epsilon": EPSILON_KVZIP if "KVzip" in name else EPSILON, "runs": runs}
+            "epsilon": EPSILON_KVZIP if name.startswith("KV") else EPSILON, "runs": runs}
 
 
 def main():

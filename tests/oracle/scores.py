@@ -156,6 +156,14 @@ def kvzip(snapshot, l, g, o):
     return reduced(snapshot.layers[l].paid.values[g], o.get('reduce', 'max'))
 
 
+def kvcompose(snapshot, l, g, o):
+    layer = snapshot.layers[l]
+    heads = [dict(zip(positions, reduced(mass, o.get('reduce', 'mean'))))
+             for positions, mass in zip(layer.positions, layer.paid.values)]
+    return np.array([s + np.mean([head[p] for head in heads if p in head])
+                     for p, s in heads[g].items()])
+
+
 def knorm(snapshot, l, g, o):
     return -np.linalg.norm(snapshot.array(l, 'keys', g).astype(np.float64), axis=1)
 
@@ -243,7 +251,7 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
-METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, knorm,
+METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
                                      keydiff, lagkv, cur, qfilter, recent,
                                      random)}
 
