@@ -388,6 +388,54 @@ print(all(len(set(n)) == 1 for n in rows), len({n[0] for n in rows}) > 2, rows[0
 	assert_equal "$stderr" "kv-evict: layer 0 KV heads 0 and 1 have different rows: they cannot keep the same ones"
 }
 
+@test "--select chunk spiky: important chunks of low entropy keep only their best rows, and the budget is exact" {
+	local name options words
+	for ((i = 0; i < 388; i++)); do ((i % 7)) && echo $((i * i * 7919 % 31)) || echo $((i * 7919 % 5003)); done >peaks
+	mksnapshot -L 3 -H 8 -G 4 -E 4 -N 97 --scores peaks -o peaks.kv
+	for ((i = 0; i < 40; i++)); do ((i % 20 == 3)) && echo -inf || { ((i % 20 == 4)) && echo inf || echo $((i * 7919 % 101)); }; done >both
+	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 20 --scores both -o both.kv
+	for name in even ties window peaks both; do
+		for words in 'chunk=10 spiky=4' 'chunk=8 spiky=3' 'chunk=12 spiky=1' 'chunk=96 spiky=95' 'chunk=200 spiky=4'; do
+			for options in "--budget 24" "--rate 0.3 --sink 2 --recent 3" "--rate 0.6" "--rate 0.4 --since 40" "--rate 0.2 --of tokens" \
+			    "--rate 0.5 --policy pyramid" "--budget 3 --recent 9" "--rate 1"; do
+				kv-evict -q --select "$words" $options $name.kv -o "$BATS_TEST_TMPDIR/$((++number)).kv"
+				echo "$name.kv $BATS_TEST_TMPDIR/$number.kv --select '$words' $options" >>"$BATS_TEST_TMPDIR/runs"
+			done
+		done
+	done
+	judge $((5 * 8 * (3 * 20 + 12 + 2)))
+	kv-evict -q --select 'chunk=10 spiky=4' --budget 33 peaks.kv -o a.kv
+	assert_equal "$(see a.kv 's.layers[0].rows')" "33 33 33 33"
+	assert_equal "$(see a.kv 's.provenance[-1]["options"]["select"]')" "chunk=10 spiky=4"
+	kv-evict -q --select layer --budget 33 peaks.kv -o b.kv
+	assert_not_equal "$(logical a.kv)" "$(logical b.kv)"
+	# a chunk that is longer than the text is no chunk
+	kv-evict -q --select 'chunk=98 spiky=4' --budget 33 peaks.kv -o a.kv
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+	# by hand: means 28 12 20, and only the first chunk is not even: its row of 190 and three more, the third, and one of the second
+	for ((i = 0; i < 30; i++)); do
+		((i < 10)) && echo $((i == 3 ? 190 : 10)) || { ((i < 20)) && echo 12 || echo 20; }
+	done >hand
+	mksnapshot -L 1 -H 1 -G 1 -E 4 -N 30 --scores hand -o hand.kv
+	kv-evict --select 'chunk=10 spiky=4' --budget 15 hand.kv -o a.kv
+	assert_equal "$(positions a.kv 0 0)" "0 1 2 3 10 $(seq -s ' ' 20 29)"
+	# all chunks have theirs: three rows that the first one went without
+	kv-evict --select 'chunk=10 spiky=4' --budget 27 hand.kv -o a.kv
+	assert_equal "$(positions a.kv 0 0)" "$(seq -s ' ' 0 6) $(seq -s ' ' 10 29)"
+	# two KV heads, 6 of 12 rows: the figures of another program
+	printf '%s\n' 9 0 23 14 5 28 19 10 1 24 15 6 29 20 11 2 25 16 7 30 21 12 3 26 >made
+	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 12 --scores made -o made.kv
+	kv-evict --select 'chunk=5 spiky=2' --rate 0.5 made.kv -o a.kv
+	assert_equal "$(positions a.kv 0 0)" "0 5 6 7 8 9"
+	for words in 'chunk=5 spiky=5' spiky=3 'chunk=4 spiky=0' 'chunk=4 spiky=-1' 'chunk=4 piky=2' 'chunk=3 spiky' 'layer spiky=3'; do
+		run -2 --separate-stderr kv-evict --rate 0.5 --select "$words" even.kv -o refused.kv
+		assert_regex "$stderr" '^kv-evict: --select'
+	done
+	run -2 --separate-stderr kv-evict --threshold 1 --select 'chunk=9 spiky=3' even.kv -o refused.kv
+	assert_equal "$stderr" "kv-evict: --threshold: not with --select chunk=9 spiky=3, where rows have a budget"
+	refute [ -e refused.kv ]
+}
+
 @test "--threshold keeps the rows that score at least so much, however many, and one where none does" {
 	for name in even ties window; do
 		for options in "--threshold 0.5" "--threshold 7 --sink 3 --recent 5" "--threshold -1000" "--threshold 5 --since 40 --recent 4" \

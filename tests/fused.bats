@@ -65,6 +65,19 @@ equal() {
 	equal demo 91 "" "qfilter filters=$BATS_FILE_TMPDIR/filters" rate=0.3
 }
 
+@test "chunks of which spiky ones keep only some rows: fused, and in pieces of a prompt, as in a pipe" {
+	local model=$BATS_FILE_TMPDIR/gqa prompt=$BATS_FILE_TMPDIR/700.ids select='chunk=10 spiky=4'
+	kv-prefill -m "$model" --ids "$prompt" | kv-score --method keydiff | kv-evict --rate 0.3 --select "$select" -o pipe.kv
+	kv-prefill -m "$model" --ids --score keydiff --evict "rate=0.3 select='$select'" -o fused.kv "$prompt"
+	same fused.kv pipe.kv
+	assert_equal "$(see fused.kv '[l.rows for l in s.layers][0]')" "208 208"
+	head -n 350 "$prompt" | kv-prefill -m "$model" --ids - | kv-score --method keydiff | kv-evict --budget 100 --select "$select" -o first.kv
+	tail -n +351 "$prompt" | kv-prefill -m "$model" --ids -r first.kv - | kv-score --method keydiff |
+	    kv-evict --budget 100 --select "$select" -o pipe.kv
+	kv-prefill -m "$model" --ids -c 350 --score keydiff --evict "budget=100 select='$select'" -o pieces.kv "$prompt"
+	same pieces.kv pipe.kv
+}
+
 @test "more than one tile: the snapshot is that of a pipe with the default tile" {
 	seq 5 1200 >"$BATS_FILE_TMPDIR/1200.ids"
 	equal gqa 1200 "-w 32" snapkv budget=64

@@ -74,6 +74,12 @@ same() {
 	same 'ChunkKVPress(KeyDiffPress)' ChunkKVPress-SnapKVPress
 }
 
+@test "--select chunk spiky keeps the rows of EntropyGatedChunkKVPress, without a window and with one" {
+	same 'EntropyGatedChunkKVPress(KeyDiffPress)' EntropyGatedChunkKVPress
+	edit='s/keydiff/snapkv/; s/chunk=10 spiky=4/chunk=14 spiky=3/'
+	same 'EntropyGatedChunkKVPress(KeyDiffPress)' EntropyGatedChunkKVPress-SnapKVPress
+}
+
 # lukv_budgets RATIO: the budgets that a curve gives, as the page says
 lukv_budgets() {
 	"$PYTHON" -c '

@@ -70,7 +70,7 @@ static const struct {
 	{ "progress", "auto always never", NULL },
 	{ "reduce", "mean max sum", NULL },
 	{ "retrieve", retrieve_words, NULL },
-	{ "select", "head layer", NULL },
+	{ "select", "head layer chunk= spiky=", NULL },
 	{ "score", score_words, NULL },
 	{ "small", "keep refuse", NULL },
 	{ "template", template_names, NULL },

@@ -25,6 +25,7 @@ static const struct {
 	{ "kivi", "KIVI is kv-quantize --keys kivi2 --values kivi2, behind kv-evict" },
 	{ "headkv lukv lu-kv", "its budgets of KV heads are a file: kv-evict --budgets FILE" },
 	{ "chunkkv", "ChunkKV is kv-evict --select chunk=20" },
+	{ "entropygatedchunkkv", "it is kv-evict --select 'chunk=10 spiky=4'" },
 	{ "think", "it is not there" },
 };
 

@@ -47,7 +47,7 @@ const struct opt evict_opts[] = {
 	{ 0, "normalize", OPT_FLAG, &normalize, 1, NULL,
 	    "ada: weigh heads by the share of their scores within the budget", OPT_HOW },
 	{ 0, "select", OPT_STRING, &select_name, 0, "BY",
-	    "head: each KV head its own rows; layer: all the same; chunk=N", OPT_HOW },
+	    "head: each KV head its own rows; layer: all the same; chunk=N [spiky=M]", OPT_HOW },
 	{ 0, "head-mask", OPT_STRING, &heads_path, 0, "FILE",
 	    "streaming heads: a line for each layer, a number for each KV head", OPT_READS },
 	{ 0, "sparsity", OPT_REAL, &sparsity, 0, "S",
@@ -133,20 +133,26 @@ read_budgets(struct evictor *v)
 static void
 set_selection(struct evict_options *o)
 {
-	const char chunk[] = "chunk=";
-	char *end;
-	unsigned long n;
+	static uint32_t chunk, spiky;           /* 0 = not given */
+	static const struct opt words[] = {
+		{ 0, "chunk", OPT_COUNT, &chunk, 1, "N", "", OPT_HOW },
+		{ 0, "spiky", OPT_COUNT, &spiky, 1, "M", "", OPT_HOW },
+		{ .name = NULL }
+	};
 
-	if (strncmp(select_name, chunk, sizeof chunk - 1) != 0) {
+	if (strchr(select_name, '=') == NULL) {
 		o->same_rows = second_of("select", select_name, "head", "layer");
 		return;
 	}
-	n = strtoul(select_name + sizeof chunk - 1, &end, 10);
-	if (select_name[sizeof chunk - 1] < '1' || select_name[sizeof chunk - 1] > '9' ||
-	    *end != '\0' || n >= UINT32_MAX)
-		die(EXIT_USAGE, "--select %s: want chunk=N with N rows, at least 1", select_name);
+	chunk = spiky = 0;
+	options_words("select", select_name, words);
+	if (chunk == 0)
+		die(EXIT_USAGE, "--select %s: of which chunks? Give chunk=N, too", select_name);
+	if (spiky >= chunk)
+		die(EXIT_USAGE, "--select %s: spiky is not below chunk", select_name);
 	o->same_rows = 1;
-	o->chunk = (uint32_t)n;
+	o->chunk = chunk;
+	o->spiky = spiky;
 }
 
 static void
@@ -207,6 +213,9 @@ check_conflicts(const struct evict_options *o, int of_tokens)
 		check_budgets(o);
 	if (threshold != REAL_NOT_GIVEN)
 		check_alone("threshold", o);
+	if (o->by_threshold && o->spiky != 0)
+		die(EXIT_USAGE, "--threshold: not with --select %s, where rows have a budget",
+		    select_name);
 	if (budget != NOT_GIVEN && rate != 0)
 		die(EXIT_USAGE, "give --budget or --rate, and not both");
 	if (budget == NOT_GIVEN && rate == 0 && heads_path == NULL && !o->by_threshold &&

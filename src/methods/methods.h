@@ -181,6 +181,9 @@ struct evict_options {
 	/* not 0: chunks of so many rows, the last one shorter, stay or go as a whole, by the mean
 	 * score of their rows; with same_rows */
 	uint32_t chunk;
+	/* not 0: of chunks that are important for a few rows only so many rows stay, and the budget
+	 * is counted in rows (spiky.c); with chunk, not with by_threshold */
+	uint32_t spiky;
 	uint32_t stream_sink, stream_recent;    /* what streaming heads keep */
 	/* EVICT_EBUDGET for a budget smaller than the always-kept rows; 0: they are kept */
 	int refuse_small;

@@ -40,10 +40,11 @@ import torch
 import transformers
 from kvpress import (AdaKVPress, BlockPress, ChunkKVPress, ChunkPress, ComposedPress,
                      CompressionRatioDecodingPress, CURPress, DecodingPress, DMSPress,
-                     DuoAttentionPress, FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
-                     KVComposePress, KVzipPress, LagKVPress, LUKVPress, ObservedAttentionPress,
-                     PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
-                     SnapKVPress, StreamingLLMPress, TOVAPress)
+                     DuoAttentionPress, EntropyGatedChunkKVPress, FinchPress, KeyDiffPress,
+                     KeyRerotationPress, KnormPress, KVComposePress, KVzipPress, LagKVPress,
+                     LUKVPress, ObservedAttentionPress, PerLayerCompressionPress,
+                     PrefillDecodingPress, PyramidKVPress, QFilterPress, SnapKVPress,
+                     StreamingLLMPress, TOVAPress)
 
 import sine_filters
 
@@ -157,6 +158,13 @@ PRESSES = {
     "ChunkKVPress-SnapKVPress": (
         "ChunkKVPress(SnapKVPress(r), chunk_length=14)",
         lambda r, T: ChunkKVPress(SnapKVPress(r), chunk_length=14)),
+    "EntropyGatedChunkKVPress": (
+        "EntropyGatedChunkKVPress(KeyDiffPress(r))",
+        lambda r, T: EntropyGatedChunkKVPress(KeyDiffPress(r))),
+    "EntropyGatedChunkKVPress-SnapKVPress": (
+        "EntropyGatedChunkKVPress(SnapKVPress(r), chunk_length=14, low_entropy_chunk_length=3)",
+        lambda r, T: EntropyGatedChunkKVPress(SnapKVPress(r), chunk_length=14,
+                                              low_entropy_chunk_length=3)),
     "LUKVPress": (
         "LUKVPress(KeyDiffPress(), r), of KV head g in layer l goes the share "
         "r (0.5 + (37 (2 l + g) mod 100) / 200)", lukv),
@@ -275,6 +283,8 @@ class Recorder:
 
     def note_near(self, l, places, together):
         scores = self.scores[0].double().numpy()
+        if isinstance(self.press, EntropyGatedChunkKVPress):
+            return      # rows, means and entropies compete; none was close enough to matter
         if isinstance(self.press, ChunkKVPress):
             scores = of_chunks(scores, self.press.chunk_length)
         if isinstance(self.press, DMSPress):
