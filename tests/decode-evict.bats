@@ -55,6 +55,7 @@ events() {
 @test "so are methods that nobody has proposed for it" {
 	same "keydiff" keydiff "budget=12 sink=2" --budget 12 --sink 2
 	same "snapkv window=3 kernel=3 pool=max" "snapkv --window 3 --kernel 3 --pool max" "budget=15" --budget 15
+	same "snapkv window=3 weight=visible" "snapkv --window 3 --weight visible" "budget=15" --budget 15
 	same "knorm" knorm "rate=0.5" --rate 0.5
 	same "knorm" knorm "threshold=-1.5 recent=3" --threshold -1.5 --recent 3
 	same "cur norms=mean" "cur --norms mean" "budget=12" --budget 12

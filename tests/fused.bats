@@ -44,6 +44,7 @@ equal() {
 	equal gqa 700 "-w 16" "snapkv window=16" "rate=0.2 recent=40 sink=3"
 	equal gqa 700 "-w 16" "snapkv window=16" "budget=100 policy=ada alpha=0.1 normalize"
 	assert_not_equal "$(see fused.kv 's.layers[1].rows[0]')" "$(see fused.kv 's.layers[1].rows[1]')"
+	equal gqa 91 "-w 8" "snapkv window=8 weight=visible" budget=30
 	equal demo 700 "-w 8" "snapkv window=8" "rate=0.3 policy=pyramid"
 	equal gqa 700 "-w 8" "snapkv window=8" "rate=0.3 skip-layers=1"
 }
@@ -177,7 +178,7 @@ equal() {
 @test "provenance names method, options and budget" {
 	kv-prefill -m "$DEMO" --ids --score "snapkv kernel=7" --evict "rate=0.4 sink=2" --once -o a.kv "$BATS_FILE_TMPDIR/91.ids"
 	assert_equal "$(see a.kv '[s.provenance[-1]["options"][k] for k in ("score", "evict", "evicting", "once")]')" \
-	    "snapkv window=32 over-queries=sum kernel=7 pool=avg reduce=mean order=pool-first rate=0.4 sink=2 layers 1"
+	    "snapkv window=32 over-queries=sum kernel=7 pool=avg reduce=mean order=pool-first weight=none rate=0.4 sink=2 layers 1"
 }
 
 @test "one thread and three, file and pipe give the same bytes" {

@@ -79,6 +79,29 @@ all_agree() {
 	all_agree
 }
 
+@test "snapkv --weight visible: the attention of each query counts by the number of rows before it" {
+	for shape in "-H 8 -G 2 -E 16 -N 80 --ragged -w 8" "-H 3 -G 3 -E 24 -N 150 -w 7 -d bf16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5" \
+	    "-L 3 -H 8 -G 2 -E 33 -N 150 -w 7 --sees 60" "-H 6 -G 3 -E 24 -N 150 -w 9 --softcap 3" "-N 150 -w 4 --own 5" "-N 40 --own 9" \
+	    "-L 3 -N 150 --sees 12 -w 4 --own 20" "-N 6 -w 6"; do
+		mksnapshot $shape -o x.kv
+		agrees 2e-6 snapkv weight=visible
+		agrees 2e-6 snapkv weight=visible window=3 over-queries=max reduce=max kernel=7 pool=max
+		agrees 2e-6 snapkv weight=visible kernel=1 since=70
+	done
+	all_agree
+	mksnapshot -N 80 -w 8 -o x.kv
+	kv-score --method snapkv x.kv -o a.kv
+	kv-score --method snapkv --weight none x.kv | cmp a.kv -
+	kv-score --method snapkv --weight visible x.kv -o b.kv
+	assert_not_equal "$(see a.kv 's.layers[0].scores.values')" "$(see b.kv 's.layers[0].scores.values')"
+	assert_equal "$(see b.kv 's.layers[0].scores.label')" \
+	    "snapkv window=8 over-queries=sum kernel=5 pool=avg reduce=mean order=pool-first weight=visible"
+	run -2 --separate-stderr kv-score --method snapkv --weight seen x.kv
+	assert_regex "$stderr" "^kv-score: --weight: 'seen'"
+	run -2 --separate-stderr kv-score --method lookahead --weight visible x.kv
+	assert_equal "$stderr" "kv-score: --weight: method lookahead does not use it"
+}
+
 @test "lagkv and cur agree with their formulas for every option, types of rows and partitions that do not fit" {
 	local shape norms lag
 	for shape in "-H 8 -G 2 -E 32 -N 150 --ragged" "-H 6 -G 3 -E 64 -N 68 -d f16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -d bf16"; do
@@ -249,12 +272,12 @@ add it with kv-observe --repeat-context or --accumulate"
 	mksnapshot -w 4 -o x.kv
 	kv-score --method snapkv x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[1].scores.label')" \
-	    "snapkv window=4 over-queries=sum kernel=5 pool=avg reduce=mean order=pool-first"
+	    "snapkv window=4 over-queries=sum kernel=5 pool=avg reduce=mean order=pool-first weight=none"
 	kv-score --method snapkv --kernel 7 --pool max --reduce sum --order reduce-first --window 2 x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[0].scores.label')" \
-	    "snapkv window=2 over-queries=sum kernel=7 pool=max reduce=sum order=reduce-first"
+	    "snapkv window=2 over-queries=sum kernel=7 pool=max reduce=sum order=reduce-first weight=none"
 	assert_equal "$(see a.kv 's.provenance[-1]["options"]')" "{'kernel': 7, 'method': 'snapkv', \
-'order': 'reduce-first', 'over-queries': 'sum', 'pool': 'max', 'reduce': 'sum', 'window': 2}"
+'order': 'reduce-first', 'over-queries': 'sum', 'pool': 'max', 'reduce': 'sum', 'weight': 'none', 'window': 2}"
 	kv-score --method random --seed 9223372036854775807 x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[0].scores.label')" "random seed=9223372036854775807"
 }
@@ -517,7 +540,7 @@ make the snapshot with kv-prefill --mass"
 
 @test "--list names the methods with the options they use" {
 	run -0 kv-score --list
-	assert_line --regexp '^snapkv  .* \[window over-queries kernel pool reduce order\]$'
+	assert_line --regexp '^snapkv  .* \[window over-queries kernel pool reduce order weight\]$'
 	assert_line --regexp '^tova  .* \[keep-last\]$'
 	assert_line --regexp '^h2o  .* \[reduce\]$'
 	assert_line --regexp '^recent  .* \(= streamingllm streaming-llm\) \[sink\]$'

@@ -136,6 +136,12 @@ for l in range(4):
 	same 'FinchPress(normalize_scores=False)' FinchPress --turned full.kv
 }
 
+@test "with the weights of the question's queries these are those of FinchPress by default" {
+	same FinchPress FinchPress-normalized --turned full.kv
+	edit='s/--weight visible//' ratios=0.5
+	run ! same FinchPress FinchPress-normalized --turned full.kv
+}
+
 @test "the repeated context keeps the rows of KVzipPress, over all layers and in each" {
 	same KVzipPress KVzipPress
 	same 'KVzipPress(layerwise=True)' KVzipPress-layerwise

@@ -32,7 +32,7 @@ static const struct tool tool = {
 	    "[--cross] [--device DEVICE] [--filters FILE] [--keep-last] [--kernel K] [--lag N]\n"
 	    "[--local N] [--norms WHICH] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
 	    "[--progress WHEN] [--reduce HOW] [--report FILE] [--since POSITION] [--sink N]\n"
-	    "[--window W] [snapshot]",
+	    "[--weight WHAT] [--window W] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,

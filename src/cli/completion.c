@@ -19,7 +19,7 @@ static const char method_names[] =
 /* words that may follow a method in kv-prefill --score */
 static const char score_words[] =
 #include "methods/list.h"
-    "lookahead= kernel= pool= reduce= order= over-queries= sink= seed= keep-last lag= "
+    "lookahead= kernel= pool= reduce= order= over-queries= weight= sink= seed= keep-last lag= "
     "cross filters= local= norms= window= since=";
 #undef METHOD
 #define POLICY(name, ...) name " "
@@ -75,6 +75,7 @@ static const struct {
 	{ "small", "keep refuse", NULL },
 	{ "template", template_names, NULL },
 	{ "values", row_types, NULL },
+	{ "weight", "none visible", NULL },
 };
 
 /* Returns words; @dir, @file, @snapshot; or -. */

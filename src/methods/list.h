@@ -9,7 +9,8 @@
  * NO_OP. aliases: other names of exactly this method, in papers and programs. defaults: struct
  * score_options. */
 
-METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", LISTS(snapkv), "",
+METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order weight",
+    LISTS(snapkv), "",
     "attention mass from the observation window, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
 METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order", LISTS(lookahead),

@@ -30,6 +30,10 @@ enum {
 	NEED_FILTER = 256       /* in.filter */
 };
 
+/* By what the attention of an observation query is multiplied, before it is added to window_mass:
+ * nothing; the number of rows before the query that it sees */
+enum query_weight { WEIGHT_NONE, WEIGHT_VISIBLE };
+
 /* How cur makes one number of the norms of key and value */
 enum norms { NORMS_PRODUCT, NORMS_MEAN, NORMS_KEYS, NORMS_VALUES };
 
@@ -39,6 +43,7 @@ struct score_options {
 	enum reduce reduce;
 	enum order order;
 	enum over_queries over_queries; /* how window_mass is reduced over the queries */
+	enum query_weight weight;       /* of each query in window_mass */
 	uint32_t sink;          /* recent, lagkv, cur: positions below it come first */
 	uint64_t seed;          /* random */
 	/* number of observation queries to use, the last ones; 0 = all */
@@ -66,7 +71,7 @@ struct score_input {
 	const uint64_t *first_row;
 	enum kv_row_type key_type, value_type;  /* never 0; rowtype.h */
 	/* [H][stride] attention mass from the window to the S[h/R] rows of each query head, the
-	 * sum over the queries or the maximum; or NULL */
+	 * sum over the queries or the maximum, of the attention times its weight; or NULL */
 	const float *window_mass;
 	size_t stride;
 	/* attention mass of the rows from all queries of the text so far, from the snapshot: KV
@@ -113,7 +118,7 @@ int names_word(const char *words, const char *word);
 
 /* The names of the values of enum pool and so on, in their order; ends with NULL. */
 extern const char *const pool_names[], *const reduce_names[], *const over_names[],
-    *const order_names[], *const norms_names[];
+    *const order_names[], *const weight_names[], *const norms_names[];
 
 /* Returns the value of the option with this name: a text, or NULL and *number. queries: number
  * of observation queries, for "window". */

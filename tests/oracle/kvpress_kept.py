@@ -82,9 +82,9 @@ def duo_attention(ratio, tokens):
     return DuoAttentionPress(head_compression_ratio=ratio)
 
 
-def finch(ratio, tokens):
+def finch(ratio, **named):
     """The pad token divides context and question; see Recorder.run()."""
-    press = FinchPress(ratio, normalize_scores=False)
+    press = FinchPress(ratio, **named)
     press.delimiter_token_id = 1535
     return press
 
@@ -131,7 +131,10 @@ PRESSES = {
     "KeyRerotationPress": (
         "KeyRerotationPress(SnapKVPress(r))", lambda r, T: KeyRerotationPress(SnapKVPress(r))),
     "FinchPress": (
-        f"FinchPress(r, normalize_scores=False), a question of {WINDOW} tokens", finch),
+        f"FinchPress(r, normalize_scores=False), a question of {WINDOW} tokens",
+        lambda r, T: finch(r, normalize_scores=False)),
+    "FinchPress-normalized": (
+        f"FinchPress(r), a question of {WINDOW} tokens", lambda r, T: finch(r)),
     "KVzipPress": ("KVzipPress(r)", lambda r, T: KVzipPress(r)),
     "KVzipPress-layerwise": (
         "KVzipPress(r, layerwise=True)", lambda r, T: KVzipPress(r, layerwise=True)),

@@ -81,6 +81,10 @@ def snapkv(snapshot, l, g, o):
     over = np.max if o.get('over-queries', 'sum') == 'max' else np.sum
     own = own_keys(snapshot, l, g)
     mass = [attention(keys, positions, queries[h], at, sight(snapshot, l), *own) for h in heads]
+    if o.get('weight', 'none') == 'visible':
+        every = np.concatenate([positions, own[1]])
+        seen = ~unseen(every, at, sight(snapshot, l)[0]) & (every < np.array(at)[:, None])
+        mass = [paid * seen.sum(axis=1)[:, None] for paid in mass]
     mass = [over(paid, axis=0)[:before] for paid in mass]
     kernel, pool = int(o.get('kernel', 5)), o.get('pool', 'avg')
     if o.get('order', 'pool-first') == 'pool-first':
