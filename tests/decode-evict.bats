@@ -137,6 +137,8 @@ events() {
 	assert_equal "$output" ""
 	run -2 --separate-stderr kv-decode -m gqa --score knorm --evict 'rate=0.1 policy=global' text.kv
 	assert_regex "$stderr" 'global'
+	run -2 --separate-stderr kv-decode -m gqa --score knorm --evict 'rate=0.1 policy=composite' text.kv
+	assert_regex "$stderr" '--policy composite .* use kv-evict'
 	run -2 --separate-stderr kv-decode -m gqa --observe 4 text.kv
 	assert_regex "$stderr" '--observe: no snapshot is kept without -o'
 }
