@@ -102,6 +102,56 @@ policy() {
 @test "ada-pyramid-exact: the same of the exact pyramid" { policy ada-pyramid-exact; }
 @test "global: the rows of all layers compete" { policy global; }
 
+@test "composite: the best rows of a layer's KV heads compete as one, and its heads keep equally many" {
+	mksnapshot -L 3 -H 6 -G 3 -E 4 -N 97,97,97,64,64,64,131,131,131 -T 140 --scores random -o layers.kv
+	kv-score --method random even.kv | kv-evict --budget 60 | kv-score --method random -s 7 -o heads.kv
+	for name in even layers heads ties window; do
+		for options in "--budget 24" "--rate 0.4" "--budget 40 --sink 3 --recent 5" "--rate 0.3 --since 60 --recent 4" \
+		    "--rate 0.2 --of tokens" "--rate 0.3 --skip-layers 0,2" "--rate 0.01" "--rate 0.03 --recent 9" "--rate 1"; do
+			# from 60 on heads have different numbers of rows in these
+			[[ $name$options = @(layers|heads)*since* ]] || try $name --policy composite $options
+		done
+	done
+	try even --policy composite --select layer --rate 0.3 --sink 2
+	try window --policy composite --select layer --budget 20
+	judge $(((3 * 9 + 8) * 20 + 8 * 9 + 40))
+	kv-evict --policy KVCompose --rate 0.3 even.kv -o a.kv
+	kv-evict --policy composite --rate 0.3 <even.kv | cmp a.kv -
+	run "$PYTHON" -c "
+import sys; sys.path.insert(0, '$ROOT/tests/format'); import kvread
+with open('a.kv', 'rb') as f: rows = [l.rows for l in kvread.read(f).layers]
+print(all(len(set(n)) == 1 for n in rows), len({n[0] for n in rows}) > 2, rows[0][0] == max(n[0] for n in rows), sum(map(sum, rows)))"
+	assert_output "True True True $((4 * 145))" # a rate of 0.3 of 5 x 97 composite tokens
+}
+
+@test "composite: what it cannot do is refused, with the numbers" {
+	run -2 --separate-stderr kv-evict --policy composite --budget 9 ragged.kv -o y.kv
+	assert_regex "$stderr" '^kv-evict: layer 0 KV heads 0 and 1 have [0-9]+ and [0-9]+ rows: with policy composite they keep equally many$'
+	run -2 --separate-stderr kv-evict --policy composite --budget 9 --select chunk=5 even.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: --select chunk=5: not with policy composite, which counts rows: use --select layer"
+	run -2 --separate-stderr kv-evict --policy composite --budget 9 --head-mask mask.tsv even.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: --head-mask: not with composite, where heads depend on each other"
+	# 5 layers, 4 KV heads, 6 of 97 rows of each always kept
+	run -2 --separate-stderr kv-evict --policy composite --rate 0.06 --small refuse window.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: a budget of 116 of all 1940 rows is too small: 120 are always kept"
+	run -0 --separate-stderr kv-evict --policy composite --rate 0.06 window.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: the budget is smaller than what is always kept: the cache keeps 4 more"
+	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6]"
+	# a layer that wins nothing keeps one row of each KV head
+	printf '%s\n' 9 8 7 6 5 4 3 2 1 0 2 1 >low
+	mksnapshot -L 2 -H 2 -G 2 -E 4 -N 3 --scores low -o x.kv
+	kv-evict -q --policy composite --rate 0.17 x.kv -o y.kv
+	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[1, 1] [1, 1]"
+	run -2 --separate-stderr kv-evict --policy composite --rate 0.17 --small refuse x.kv -o z.kv
+	assert_equal "$stderr" "kv-evict: a budget of 2 of all 12 rows is too small: 4 are always kept"
+	# -inf beside +inf
+	printf '%s\n' inf inf 0 -inf -inf -inf >infinite
+	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 3 --scores infinite -o x.kv
+	kv-evict -q --policy composite --rate 0.4 x.kv -o y.kv
+	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[2, 2]"
+	refute [ -e z.kv ]
+}
+
 @test "names of papers are accepted, the snapshot has ours; --list names the policies with their options" {
 	while read -r name policy; do
 		kv-evict -q --budget 24 --policy "$name" even.kv -o a.kv
@@ -336,6 +386,54 @@ policy() {
 	done
 	run -2 --separate-stderr kv-evict --rate 0.5 --select chunk=5 ragged.kv
 	assert_equal "$stderr" "kv-evict: layer 0 KV heads 0 and 1 have different rows: they cannot keep the same ones"
+}
+
+@test "--select chunk spiky: important chunks of low entropy keep only their best rows, and the budget is exact" {
+	local name options words
+	for ((i = 0; i < 388; i++)); do ((i % 7)) && echo $((i * i * 7919 % 31)) || echo $((i * 7919 % 5003)); done >peaks
+	mksnapshot -L 3 -H 8 -G 4 -E 4 -N 97 --scores peaks -o peaks.kv
+	for ((i = 0; i < 40; i++)); do ((i % 20 == 3)) && echo -inf || { ((i % 20 == 4)) && echo inf || echo $((i * 7919 % 101)); }; done >both
+	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 20 --scores both -o both.kv
+	for name in even ties window peaks both; do
+		for words in 'chunk=10 spiky=4' 'chunk=8 spiky=3' 'chunk=12 spiky=1' 'chunk=96 spiky=95' 'chunk=200 spiky=4'; do
+			for options in "--budget 24" "--rate 0.3 --sink 2 --recent 3" "--rate 0.6" "--rate 0.4 --since 40" "--rate 0.2 --of tokens" \
+			    "--rate 0.5 --policy pyramid" "--budget 3 --recent 9" "--rate 1"; do
+				kv-evict -q --select "$words" $options $name.kv -o "$BATS_TEST_TMPDIR/$((++number)).kv"
+				echo "$name.kv $BATS_TEST_TMPDIR/$number.kv --select '$words' $options" >>"$BATS_TEST_TMPDIR/runs"
+			done
+		done
+	done
+	judge $((5 * 8 * (3 * 20 + 12 + 2)))
+	kv-evict -q --select 'chunk=10 spiky=4' --budget 33 peaks.kv -o a.kv
+	assert_equal "$(see a.kv 's.layers[0].rows')" "33 33 33 33"
+	assert_equal "$(see a.kv 's.provenance[-1]["options"]["select"]')" "chunk=10 spiky=4"
+	kv-evict -q --select layer --budget 33 peaks.kv -o b.kv
+	assert_not_equal "$(logical a.kv)" "$(logical b.kv)"
+	# a chunk that is longer than the text is no chunk
+	kv-evict -q --select 'chunk=98 spiky=4' --budget 33 peaks.kv -o a.kv
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+	# by hand: means 28 12 20, and only the first chunk is not even: its row of 190 and three more, the third, and one of the second
+	for ((i = 0; i < 30; i++)); do
+		((i < 10)) && echo $((i == 3 ? 190 : 10)) || { ((i < 20)) && echo 12 || echo 20; }
+	done >hand
+	mksnapshot -L 1 -H 1 -G 1 -E 4 -N 30 --scores hand -o hand.kv
+	kv-evict --select 'chunk=10 spiky=4' --budget 15 hand.kv -o a.kv
+	assert_equal "$(positions a.kv 0 0)" "0 1 2 3 10 $(seq -s ' ' 20 29)"
+	# all chunks have theirs: three rows that the first one went without
+	kv-evict --select 'chunk=10 spiky=4' --budget 27 hand.kv -o a.kv
+	assert_equal "$(positions a.kv 0 0)" "$(seq -s ' ' 0 6) $(seq -s ' ' 10 29)"
+	# two KV heads, 6 of 12 rows: the figures of another program
+	printf '%s\n' 9 0 23 14 5 28 19 10 1 24 15 6 29 20 11 2 25 16 7 30 21 12 3 26 >made
+	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 12 --scores made -o made.kv
+	kv-evict --select 'chunk=5 spiky=2' --rate 0.5 made.kv -o a.kv
+	assert_equal "$(positions a.kv 0 0)" "0 5 6 7 8 9"
+	for words in 'chunk=5 spiky=5' spiky=3 'chunk=4 spiky=0' 'chunk=4 spiky=-1' 'chunk=4 piky=2' 'chunk=3 spiky' 'layer spiky=3'; do
+		run -2 --separate-stderr kv-evict --rate 0.5 --select "$words" even.kv -o refused.kv
+		assert_regex "$stderr" '^kv-evict: --select'
+	done
+	run -2 --separate-stderr kv-evict --threshold 1 --select 'chunk=9 spiky=3' even.kv -o refused.kv
+	assert_equal "$stderr" "kv-evict: --threshold: not with --select chunk=9 spiky=3, where rows have a budget"
+	refute [ -e refused.kv ]
 }
 
 @test "--threshold keeps the rows that score at least so much, however many, and one where none does" {

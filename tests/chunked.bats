@@ -47,6 +47,7 @@ equal() {
 	for model in "$DEMO" "$gqa"; do
 		sampled equal "$model" 100 "" "-w 32" snapkv budget=60
 		sampled equal "$model" 64 "" "" keydiff "budget=50 sink=2"
+		sampled equal "$model" 120 "" "-w 8" "snapkv window=8 weight=visible" budget=50
 		sampled equal "$model" 120 "" "-w 8" "snapkv window=8 kernel=7" "rate=0.5 policy=ada"
 		sampled equal "$model" 120 "" "" "lagkv lag=16" "rate=0.5"
 		sampled equal "$model" 100 "" "-w 1" tova budget=60
@@ -59,6 +60,7 @@ equal() {
 	for model in "$DEMO" "$gqa"; do
 		sampled equal "$model" 100 once "-w 16" "snapkv window=16" rate=0.4
 		sampled equal "$model" 100 once "" keydiff rate=0.3
+		sampled equal "$model" 120 once "-w 8" "snapkv window=8 weight=visible" rate=0.3
 		sampled equal "$model" 100 once "" cur rate=0.3
 		sampled equal "$model" 90 once "-w 8" "snapkv window=8" "rate=0.4 policy=ada"
 		sampled equal "$model" 100 once "--mass" meanmass rate=0.3

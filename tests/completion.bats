@@ -61,7 +61,7 @@ complete_bash() {
 	run complete_bash kv-prefill --select "'tsp la"
 	assert_output 'tsp layer='
 	run complete_bash kv-evict --select ''
-	assert_output $'head\nlayer'
+	assert_output $'head\nlayer\nchunk=\nspiky='
 	run complete_bash kv-decode --retrieve "'fier bud"
 	assert_output 'fier budget='
 	touch 'my mask.tsv'
@@ -89,7 +89,7 @@ complete_bash() {
 	done
 	run -2 kv-evict --rate 0.5 --of nonsense a.kv
 	for option in --of --select --positions --small --policy; do
-		for value in $(complete_bash kv-evict $option ''); do
+		for value in $(complete_bash kv-evict $option '' | grep -v =); do
 			run kv-evict --rate 0.5 $option "$value" a.kv -o out.kv
 			refute_output --partial "'$value'"
 			[ "$status" -ne 2 ] || [[ $output == *score* ]]
@@ -162,6 +162,7 @@ known() {
 	assert_equal "$(words kv-prefill select | sort)" "$(for method in tsp gemfilter pyramidinfer; do
 		known kv-prefill select $method -m "$DEMO" x; done | sort -u)"
 	assert_equal "$(words kv-prefill evict)" "$(known kv-prefill evict '' -m "$DEMO" x)"
+	assert_equal "$(words kv-evict select)" "$(known kv-evict select '' --rate 0.5 x)"
 	assert_equal "$(words kv-plan offload)" "$(known kv-plan offload '')"
 	assert_equal "$(words kv-plan prulong)" "$(known kv-plan prulong '')"
 	assert_regex "$(words kv-plan prulong)" '^prompt.*sparsity$'

@@ -155,6 +155,7 @@ everything() {
 		snapkv window=8 kernel=7 pool=max reduce=max over-queries=max:rate=0.3 policy=pyramid
 		snapkv window=4:budget=30 head-mask=mask sink=4 recent=9
 		snapkv window=4:budget=30 skip-layers=1
+		snapkv window=8 weight=visible:budget=20
 		tova keep-last:budget=20 policy=pyramid-exact
 		tova:rate=0.2 select=layer
 		h2o:rate=0.2 recent=5

@@ -55,9 +55,11 @@ events() {
 @test "so are methods that nobody has proposed for it" {
 	same "keydiff" keydiff "budget=12 sink=2" --budget 12 --sink 2
 	same "snapkv window=3 kernel=3 pool=max" "snapkv --window 3 --kernel 3 --pool max" "budget=15" --budget 15
+	same "snapkv window=3 weight=visible" "snapkv --window 3 --weight visible" "budget=15" --budget 15
 	same "knorm" knorm "rate=0.5" --rate 0.5
 	same "knorm" knorm "threshold=-1.5 recent=3" --threshold -1.5 --recent 3
 	same "cur norms=mean" "cur --norms mean" "budget=12" --budget 12
+	same "keydiff" keydiff "budget=20 select='chunk=6 spiky=2'" --budget 20 --select 'chunk=6 spiky=2'
 	same "lagkv lag=4 sink=1" "lagkv --lag 4 --sink 1" "budget=15" --budget 15
 }
 
@@ -135,6 +137,8 @@ events() {
 	assert_equal "$output" ""
 	run -2 --separate-stderr kv-decode -m gqa --score knorm --evict 'rate=0.1 policy=global' text.kv
 	assert_regex "$stderr" 'global'
+	run -2 --separate-stderr kv-decode -m gqa --score knorm --evict 'rate=0.1 policy=composite' text.kv
+	assert_regex "$stderr" '--policy composite .* use kv-evict'
 	run -2 --separate-stderr kv-decode -m gqa --observe 4 text.kv
 	assert_regex "$stderr" '--observe: no snapshot is kept without -o'
 }

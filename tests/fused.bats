@@ -44,6 +44,7 @@ equal() {
 	equal gqa 700 "-w 16" "snapkv window=16" "rate=0.2 recent=40 sink=3"
 	equal gqa 700 "-w 16" "snapkv window=16" "budget=100 policy=ada alpha=0.1 normalize"
 	assert_not_equal "$(see fused.kv 's.layers[1].rows[0]')" "$(see fused.kv 's.layers[1].rows[1]')"
+	equal gqa 91 "-w 8" "snapkv window=8 weight=visible" budget=30
 	equal demo 700 "-w 8" "snapkv window=8" "rate=0.3 policy=pyramid"
 	equal gqa 700 "-w 8" "snapkv window=8" "rate=0.3 skip-layers=1"
 }
@@ -63,6 +64,19 @@ equal() {
 		sampled equal $model 91 "" "random seed=7" "budget=9"
 	done
 	equal demo 91 "" "qfilter filters=$BATS_FILE_TMPDIR/filters" rate=0.3
+}
+
+@test "chunks of which spiky ones keep only some rows: fused, and in pieces of a prompt, as in a pipe" {
+	local model=$BATS_FILE_TMPDIR/gqa prompt=$BATS_FILE_TMPDIR/700.ids select='chunk=10 spiky=4'
+	kv-prefill -m "$model" --ids "$prompt" | kv-score --method keydiff | kv-evict --rate 0.3 --select "$select" -o pipe.kv
+	kv-prefill -m "$model" --ids --score keydiff --evict "rate=0.3 select='$select'" -o fused.kv "$prompt"
+	same fused.kv pipe.kv
+	assert_equal "$(see fused.kv '[l.rows for l in s.layers][0]')" "208 208"
+	head -n 350 "$prompt" | kv-prefill -m "$model" --ids - | kv-score --method keydiff | kv-evict --budget 100 --select "$select" -o first.kv
+	tail -n +351 "$prompt" | kv-prefill -m "$model" --ids -r first.kv - | kv-score --method keydiff |
+	    kv-evict --budget 100 --select "$select" -o pipe.kv
+	kv-prefill -m "$model" --ids -c 350 --score keydiff --evict "budget=100 select='$select'" -o pieces.kv "$prompt"
+	same pieces.kv pipe.kv
 }
 
 @test "more than one tile: the snapshot is that of a pipe with the default tile" {
@@ -164,7 +178,7 @@ equal() {
 @test "provenance names method, options and budget" {
 	kv-prefill -m "$DEMO" --ids --score "snapkv kernel=7" --evict "rate=0.4 sink=2" --once -o a.kv "$BATS_FILE_TMPDIR/91.ids"
 	assert_equal "$(see a.kv '[s.provenance[-1]["options"][k] for k in ("score", "evict", "evicting", "once")]')" \
-	    "snapkv window=32 over-queries=sum kernel=7 pool=avg reduce=mean order=pool-first rate=0.4 sink=2 layers 1"
+	    "snapkv window=32 over-queries=sum kernel=7 pool=avg reduce=mean order=pool-first weight=none rate=0.4 sink=2 layers 1"
 }
 
 @test "one thread and three, file and pipe give the same bytes" {
@@ -202,6 +216,7 @@ refused() {
 	refused 2 "window of 9 queries: only the last 8 tokens" --score "snapkv window=9" --evict rate=0.5 --select 'tsp layer=1'
 	refused 2 "window of 32 queries: only the last 19 tokens" --score snapkv --evict rate=0.5 --select 'pyramidinfer decay=0.5'
 	refused 2 "--policy global" --score knorm --evict "rate=0.5 policy=global"
+	refused 2 "--policy composite" --score knorm --evict "rate=0.5 policy=composite"
 }
 
 @test "attention mass cannot be added to a snapshot without it" {

@@ -52,7 +52,7 @@ info() {
 		logits         yes
 		event log      none
 		made by        mksnapshot 0.1.0 {}
-		               kv-score 0.1.0 {"kernel":5,"method":"snapkv","order":"pool-first","over-queries":"sum","pool":"avg","reduce":"mean","window":5}
+		               kv-score 0.1.0 {"kernel":5,"method":"snapkv","order":"pool-first","over-queries":"sum","pool":"avg","reduce":"mean","weight":"none","window":5}
 		               kv-evict 0.1.0 {"rate":0.25,"recent":0,"sink":0}
 	E
 	)"

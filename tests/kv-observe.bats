@@ -213,7 +213,7 @@ answers() {
 	kv-prefill -m "$DEMO" --observe 32 doc.txt | kv-observe -m "$DEMO" --ids-from spec.ids --keep-window 32 |
 		kv-score --method snapkv --kernel 7 --pool max --over-queries max --reduce max -o scored.kv
 	[ "$(see scored.kv 's.layers[0].scores.label')" = \
-	    "snapkv window=40 over-queries=max kernel=7 pool=max reduce=max order=pool-first" ]
+	    "snapkv window=40 over-queries=max kernel=7 pool=max reduce=max order=pool-first weight=none" ]
 	kv-evict --budget 50 -o small.kv scored.kv
 	[ "$(answers small.kv)" = " K742" ]
 	kv-prefill -m other -o other.kv doc.txt

@@ -36,6 +36,7 @@ all_agree() {
 			agrees 1e-6 h2o
 			agrees 1e-6 meanmass
 			agrees 1e-6 kvzip
+			agrees 1e-6 kvcompose
 			agrees 1e-6 knorm
 			agrees 1e-6 keydiff
 			agrees 1e-6 lagkv lag=33
@@ -53,7 +54,7 @@ all_agree() {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33"; do
 		for limit in "--sees 60" "--softcap 3" "--sees 100 --softcap 2"; do
 			mksnapshot $shape $limit -L 3 -N 150 -w 7 --mass --paid -o x.kv
-			for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur; do agrees 2e-6 $method; done
+			for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur; do agrees 2e-6 $method; done
 			agrees 2e-6 snapkv window=3 over-queries=max kernel=7 pool=max
 			mksnapshot $shape $limit -L 3 -N 150 -w 7 --own 4 -o x.kv
 			for method in snapkv tova lookahead; do agrees 2e-6 $method; done
@@ -64,9 +65,9 @@ all_agree() {
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid --query-stats -o x.kv
-	for method in snapkv tova h2o meanmass kvzip knorm keydiff lagkv cur expected capkv recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur expected capkv recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -83,6 +84,29 @@ all_agree() {
 	for window in 1 3 8; do agrees 2e-6 snapkv window=$window; done
 	for window in 1 8; do agrees 2e-6 snapkv window=$window over-queries=max reduce=max kernel=7 pool=max; done
 	all_agree
+}
+
+@test "snapkv --weight visible: the attention of each query counts by the number of rows before it" {
+	for shape in "-H 8 -G 2 -E 16 -N 80 --ragged -w 8" "-H 3 -G 3 -E 24 -N 150 -w 7 -d bf16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5" \
+	    "-L 3 -H 8 -G 2 -E 33 -N 150 -w 7 --sees 60" "-H 6 -G 3 -E 24 -N 150 -w 9 --softcap 3" "-N 150 -w 4 --own 5" "-N 40 --own 9" \
+	    "-L 3 -N 150 --sees 12 -w 4 --own 20" "-N 6 -w 6"; do
+		mksnapshot $shape -o x.kv
+		agrees 2e-6 snapkv weight=visible
+		agrees 2e-6 snapkv weight=visible window=3 over-queries=max reduce=max kernel=7 pool=max
+		agrees 2e-6 snapkv weight=visible kernel=1 since=70
+	done
+	all_agree
+	mksnapshot -N 80 -w 8 -o x.kv
+	kv-score --method snapkv x.kv -o a.kv
+	kv-score --method snapkv --weight none x.kv | cmp a.kv -
+	kv-score --method snapkv --weight visible x.kv -o b.kv
+	assert_not_equal "$(see a.kv 's.layers[0].scores.values')" "$(see b.kv 's.layers[0].scores.values')"
+	assert_equal "$(see b.kv 's.layers[0].scores.label')" \
+	    "snapkv window=8 over-queries=sum kernel=5 pool=avg reduce=mean order=pool-first weight=visible"
+	run -2 --separate-stderr kv-score --method snapkv --weight seen x.kv
+	assert_regex "$stderr" "^kv-score: --weight: 'seen'"
+	run -2 --separate-stderr kv-score --method lookahead --weight visible x.kv
+	assert_equal "$stderr" "kv-score: --weight: method lookahead does not use it"
 }
 
 @test "lagkv and cur agree with their formulas for every option, types of rows and partitions that do not fit" {
@@ -252,7 +276,7 @@ all_agree() {
 	for shape in "-H 8 -G 2 -E 16 -N 150" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-H 6 -G 3 -E 24 -N 150 --ragged"; do
 		mksnapshot $shape -d bf16 -w 5 --mass --paid -o x.kv
 		for since in 1 70 146 300; do
-			for method in snapkv tova h2o meanmass kvzip knorm keydiff cur recent random; do
+			for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff cur recent random; do
 				agrees 2e-6 $method since=$since
 			done
 			agrees 2e-6 lagkv lag=9 since=$since
@@ -308,12 +332,12 @@ add it with kv-observe --repeat-context or --accumulate"
 	mksnapshot -w 4 -o x.kv
 	kv-score --method snapkv x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[1].scores.label')" \
-	    "snapkv window=4 over-queries=sum kernel=5 pool=avg reduce=mean order=pool-first"
+	    "snapkv window=4 over-queries=sum kernel=5 pool=avg reduce=mean order=pool-first weight=none"
 	kv-score --method snapkv --kernel 7 --pool max --reduce sum --order reduce-first --window 2 x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[0].scores.label')" \
-	    "snapkv window=2 over-queries=sum kernel=7 pool=max reduce=sum order=reduce-first"
+	    "snapkv window=2 over-queries=sum kernel=7 pool=max reduce=sum order=reduce-first weight=none"
 	assert_equal "$(see a.kv 's.provenance[-1]["options"]')" "{'kernel': 7, 'method': 'snapkv', \
-'order': 'reduce-first', 'over-queries': 'sum', 'pool': 'max', 'reduce': 'sum', 'window': 2}"
+'order': 'reduce-first', 'over-queries': 'sum', 'pool': 'max', 'reduce': 'sum', 'weight': 'none', 'window': 2}"
 	kv-score --method random --seed 9223372036854775807 x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[0].scores.label')" "random seed=9223372036854775807"
 }
@@ -501,6 +525,7 @@ make the snapshot with kv-prefill --mass"
 		knorm order pool-first
 		kvzip over-queries max
 		kvzip kernel 5
+		kvcompose over-queries max
 		h2o window 2
 		h2o kernel 5
 		snapkv sink 4
@@ -562,6 +587,7 @@ make the snapshot with kv-prefill --mass"
 		L2-Norm knorm
 		L2Compress knorm
 		KVzip kvzip
+		KVCompose kvcompose
 		ObservedAttention meanmass
 		SnapKV snapkv
 		TOVA tova
@@ -574,11 +600,12 @@ make the snapshot with kv-prefill --mass"
 
 @test "--list names the methods with the options they use" {
 	run -0 kv-score --list
-	assert_line --regexp '^snapkv  .* \[window over-queries kernel pool reduce order\]$'
+	assert_line --regexp '^snapkv  .* \[window over-queries kernel pool reduce order weight\]$'
 	assert_line --regexp '^tova  .* \[keep-last\]$'
 	assert_line --regexp '^h2o  .* \[reduce\]$'
 	assert_line --regexp '^recent  .* \(= streamingllm streaming-llm\) \[sink\]$'
 	assert_line --regexp '^kvzip  .* \[reduce\]$'
+	assert_line --regexp '^kvcompose  .* \[reduce\]$'
 	assert_line --regexp '^knorm  '
 	assert_line --regexp '^keydiff  '
 	assert_line --regexp '^recent  .* \[sink\]$'

@@ -74,6 +74,12 @@ same() {
 	same 'ChunkKVPress(KeyDiffPress)' ChunkKVPress-SnapKVPress
 }
 
+@test "--select chunk spiky keeps the rows of EntropyGatedChunkKVPress, without a window and with one" {
+	same 'EntropyGatedChunkKVPress(KeyDiffPress)' EntropyGatedChunkKVPress
+	edit='s/keydiff/snapkv/; s/chunk=10 spiky=4/chunk=14 spiky=3/'
+	same 'EntropyGatedChunkKVPress(KeyDiffPress)' EntropyGatedChunkKVPress-SnapKVPress
+}
+
 # lukv_budgets RATIO: the budgets that a curve gives, as the page says
 lukv_budgets() {
 	"$PYTHON" -c '
@@ -151,9 +157,24 @@ for l in range(4):
 	same 'FinchPress(normalize_scores=False)' FinchPress --turned full.kv
 }
 
+@test "with the weights of the question's queries these are those of FinchPress by default" {
+	same FinchPress FinchPress-normalized --turned full.kv
+	edit='s/--weight visible//' ratios=0.5
+	run ! same FinchPress FinchPress-normalized --turned full.kv
+}
+
 @test "the repeated context keeps the rows of KVzipPress, over all layers and in each" {
 	same KVzipPress KVzipPress
 	same 'KVzipPress(layerwise=True)' KVzipPress-layerwise
+}
+
+@test "composite budgets keep the rows of KVComposePress, a global one those of its unstructured variant" {
+	# at 0.9 the last place goes to one of two equal means
+	ratios='0.5 0.75'
+	same KVComposePress KVComposePress
+	same 'KVComposePress(structured=False)' KVComposePress-unstructured
+	ratios=0.9 edit='s/\<R\>/0.0999/' # 767 of 7680 rows
+	same 'KVComposePress(structured=False)' KVComposePress-unstructured
 }
 
 @test "two evictions keep the rows of ComposedPress" {

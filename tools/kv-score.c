@@ -33,7 +33,8 @@ static const struct tool tool = {
 	    "[--keep-last] [--kernel K] [--lag N] [--local N] [--no-covariance]\n"
 	    "[--no-value-norm] [--norms WHICH] [--order WHICH] [--over-queries HOW]\n"
 	    "[--pool HOW] [--progress WHEN] [--query-stats FILE] [--reduce HOW]\n"
-	    "[--report FILE] [--since POSITION] [--sink N] [--window W] [snapshot]",
+	    "[--report FILE] [--since POSITION] [--sink N] [--weight WHAT] [--window W]\n"
+	    "[snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,

@@ -19,7 +19,7 @@ static const char method_names[] =
 /* words that may follow a method in kv-prefill --score */
 static const char score_words[] =
 #include "methods/list.h"
-    "lookahead= kernel= pool= reduce= order= over-queries= sink= seed= keep-last lag= "
+    "lookahead= kernel= pool= reduce= order= over-queries= weight= sink= seed= keep-last lag= "
     "cross filters= local= norms= query-stats= future= epsilon= no-covariance "
     "no-value-norm window= since=";
 #undef METHOD
@@ -71,11 +71,12 @@ static const struct {
 	{ "progress", "auto always never", NULL },
 	{ "reduce", "mean max sum", NULL },
 	{ "retrieve", retrieve_words, NULL },
-	{ "select", "head layer", NULL },
+	{ "select", "head layer chunk= spiky=", NULL },
 	{ "score", score_words, NULL },
 	{ "small", "keep refuse", NULL },
 	{ "template", template_names, NULL },
 	{ "values", row_types, NULL },
+	{ "weight", "none visible", NULL },
 };
 
 /* Returns words; @dir, @file, @snapshot; or -. */

@@ -24,7 +24,9 @@ static const struct {
 	    "did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttention)?" },
 	{ "kivi", "KIVI is kv-quantize --keys kivi2 --values kivi2, behind kv-evict" },
 	{ "headkv lukv lu-kv", "its budgets of KV heads are a file: kv-evict --budgets FILE" },
+	{ "finch", "FINCH is snapkv --kernel 1 --weight visible, --window the question's tokens" },
 	{ "chunkkv", "ChunkKV is kv-evict --select chunk=20" },
+	{ "entropygatedchunkkv", "it is kv-evict --select 'chunk=10 spiky=4'" },
 	{ "think", "it is not there" },
 };
 

@@ -48,7 +48,7 @@ const struct opt evict_opts[] = {
 	{ 0, "normalize", OPT_FLAG, &normalize, 1, NULL,
 	    "ada: weigh heads by the share of their scores within the budget", OPT_HOW },
 	{ 0, "select", OPT_STRING, &select_name, 0, "BY",
-	    "head: each KV head its own rows; layer: all the same; chunk=N", OPT_HOW },
+	    "head: each KV head its own rows; layer: all the same; chunk=N [spiky=M]", OPT_HOW },
 	{ 0, "first-stage", OPT_SHARE, &first_stage, 0, "F",
 	    "choose this share of the rows by score, the others also by value norm", OPT_HOW },
 	{ 0, "epsilon", OPT_REAL, &epsilon, 0, "X",
@@ -138,20 +138,26 @@ read_budgets(struct evictor *v)
 static void
 set_selection(struct evict_options *o)
 {
-	const char chunk[] = "chunk=";
-	char *end;
-	unsigned long n;
+	static uint32_t chunk, spiky;           /* 0 = not given */
+	static const struct opt words[] = {
+		{ 0, "chunk", OPT_COUNT, &chunk, 1, "N", "", OPT_HOW },
+		{ 0, "spiky", OPT_COUNT, &spiky, 1, "M", "", OPT_HOW },
+		{ .name = NULL }
+	};
 
-	if (strncmp(select_name, chunk, sizeof chunk - 1) != 0) {
+	if (strchr(select_name, '=') == NULL) {
 		o->same_rows = second_of("select", select_name, "head", "layer");
 		return;
 	}
-	n = strtoul(select_name + sizeof chunk - 1, &end, 10);
-	if (select_name[sizeof chunk - 1] < '1' || select_name[sizeof chunk - 1] > '9' ||
-	    *end != '\0' || n >= UINT32_MAX)
-		die(EXIT_USAGE, "--select %s: want chunk=N with N rows, at least 1", select_name);
+	chunk = spiky = 0;
+	options_words("select", select_name, words);
+	if (chunk == 0)
+		die(EXIT_USAGE, "--select %s: of which chunks? Give chunk=N, too", select_name);
+	if (spiky >= chunk)
+		die(EXIT_USAGE, "--select %s: spiky is not below chunk", select_name);
 	o->same_rows = 1;
-	o->chunk = (uint32_t)n;
+	o->chunk = chunk;
+	o->spiky = spiky;
 }
 
 static void
@@ -163,8 +169,8 @@ check_policy(struct evict_options *o, int looks)
 		die(EXIT_USAGE, "--policy: there is no '%s' in kv-evict --list%s", policy_name,
 		    name_hint(NAME_POLICY, policy_name));
 	if (policy->global && !looks)
-		die(EXIT_USAGE, "--policy global compares the scores of all layers, so it works "
-		    "after prefill only: use kv-evict");
+		die(EXIT_USAGE, "--policy %s compares the scores of all layers, so it works "
+		    "after prefill only: use kv-evict", policy->name);
 	if (alpha != REAL_NOT_GIVEN && !names_word(policy->uses, "alpha"))
 		die(EXIT_USAGE, "--alpha: policy %s does not use it", policy->name);
 	if (normalize && !names_word(policy->uses, "normalize"))
@@ -226,12 +232,15 @@ set_stages(struct evict_options *o)
 static void
 check_conflicts(const struct evict_options *o, int of_tokens)
 {
-	int shares = policy_shares(o->policy);
+	const int shares = policy_shares(o->policy), global = o->policy->global != COMPETE_NOT;
 
 	if (budgets_path != NULL)
 		check_budgets(o);
 	if (threshold != REAL_NOT_GIVEN)
 		check_alone("threshold", o);
+	if (o->by_threshold && o->spiky != 0)
+		die(EXIT_USAGE, "--threshold: not with --select %s, where rows have a budget",
+		    select_name);
 	if (budget != NOT_GIVEN && rate != 0)
 		die(EXIT_USAGE, "give --budget or --rate, and not both");
 	if (budget == NOT_GIVEN && rate == 0 && heads_path == NULL && !o->by_threshold &&
@@ -244,9 +253,13 @@ check_conflicts(const struct evict_options *o, int of_tokens)
 	if (o->same_rows && shares)
 		die(EXIT_USAGE, "--select %s: with policy %s heads keep different numbers of "
 		    "rows", select_name, o->policy->name);
-	if (heads_path != NULL && (o->same_rows || shares))
+	if (o->chunk != 0 && global)
+		die(EXIT_USAGE, "--select %s: not with policy %s, which counts rows: use --select "
+		    "layer", select_name, o->policy->name);
+	if (heads_path != NULL && (o->same_rows || shares || global))
 		die(EXIT_USAGE, "--head-mask: not with %s%s, where heads depend on each other",
-		    shares ? "" : "--select ", shares ? o->policy->name : select_name);
+		    shares || global ? "" : "--select ",
+		    shares || global ? o->policy->name : select_name);
 	if (heads_path == NULL && sparsity != REAL_NOT_GIVEN)
 		die(EXIT_USAGE, "--sparsity: a share of which heads? Give --head-mask");
 	if (sparsity != REAL_NOT_GIVEN && !(sparsity >= 0 && sparsity <= 1))

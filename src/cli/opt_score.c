@@ -12,7 +12,7 @@
 #define NO_SEED UINT64_MAX
 
 static const char *over_name, *pool_name, *reduce_name, *order_name, *norms_name;
-static const char *filters_path, *query_stats_path;
+static const char *filters_path, *query_stats_path, *weight_name;
 static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
 static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN;
 static uint32_t future = NOT_GIVEN;
@@ -30,6 +30,8 @@ const struct opt score_opts[] = {
 	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first", OPT_HOW },
 	{ 0, "over-queries", OPT_STRING, &over_name, 0, "HOW",
 	    "over the observation queries: sum or max", OPT_HOW },
+	{ 0, "weight", OPT_STRING, &weight_name, 0, "WHAT",
+	    "of each observation query: none, or visible, the rows before it (none)", OPT_HOW },
 	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions come first", OPT_HOW },
 	{ 's', "seed", OPT_SEED, &seed, 0, "N", "random seed (0)", OPT_HOW },
 	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "always keep the last token", OPT_HOW },
@@ -84,6 +86,7 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "reduce", reduce_name != NULL);
 	refuse_unused(method, "order", order_name != NULL);
 	refuse_unused(method, "over-queries", over_name != NULL);
+	refuse_unused(method, "weight", weight_name != NULL);
 	refuse_unused(method, "sink", sink != NOT_GIVEN);
 	refuse_unused(method, "seed", seed != NO_SEED);
 	refuse_unused(method, "window", window != NOT_GIVEN);
@@ -178,6 +181,7 @@ opt_score(struct scorer *s, const char *name)
 	o.reduce = one_of("reduce", reduce_name, reduce_names, o.reduce);
 	o.order = one_of("order", order_name, order_names, o.order);
 	o.over_queries = one_of("over-queries", over_name, over_names, o.over_queries);
+	o.weight = one_of("weight", weight_name, weight_names, o.weight);
 	if (sink != NOT_GIVEN)
 		o.sink = sink;
 	if (seed != NO_SEED)

@@ -250,7 +250,9 @@ evictor_look(struct evictor *v, const struct evict_input *given, struct engine_e
 
 	if (rc != ENGINE_OK)
 		return rc;
-	if (v->all_layers == NULL && (v->all_layers = global_new()) == NULL)
+	if (v->all_layers == NULL)
+		v->all_layers = global_new(v->options.policy->global);
+	if (v->all_layers == NULL)
 		return engine_fail(e, ENGINE_ERUN, "out of memory");
 	return failed_in_layer(global_add(v->all_layers, &in, &opt, why, sizeof why), in.layer, why,
 	    e);

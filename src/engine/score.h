@@ -29,7 +29,7 @@ struct scorer {
 	 * methods without NEED_WINDOW. May be set until the first layer */
 	struct device device;
 	/* the rest belongs to score.c: device memory, used for one layer after another */
-	struct area keys, pos, q, q_pos, own, own_pos, lists, ranks;
+	struct area keys, pos, q, q_pos, own, own_pos, lists, ranks, lse, weights;
 	/* host: a copy of the n_known positions of the window in q_pos; 0 = none */
 	uint32_t *known_q_pos, n_known;
 	struct readback readback;

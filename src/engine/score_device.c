@@ -3,6 +3,7 @@
  *
  * The device chooses the same rows as the host (score.c, methods/evict.c), which gets the list of
  * rows to keep, instead of a number for each row and query head. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +114,69 @@ upload_positions(struct scorer *s, const struct score_input *in, struct engine_e
 	return s->q_pos.at;
 }
 
+/* Returns how many rows with positions pos[n] a query at `at` sees before it, from `since` on. */
+static uint32_t
+rows_seen_before(const uint32_t *pos, uint32_t n, uint32_t at, uint32_t sees, uint32_t since)
+{
+	const uint32_t from = sees > 0 && at >= sees ? at - sees + 1 : 0;
+	const uint32_t first = from > since ? from : since;
+
+	return first < at ? kv_rows_before(pos, n, at) - kv_rows_before(pos, n, first) : 0;
+}
+
+/* Returns the logarithms of the queries' weights on the device, [W][H]. A query without rows before
+ * it pays nothing to any, whatever its weight. */
+static const float *
+upload_weights(struct scorer *s, const struct score_job *job, struct engine_error *e)
+{
+	const struct score_input *in = &job->in;
+	const uint32_t W = in->window, H = in->query_heads, R = H / in->rows->heads;
+	float *weight = engine_alloc((size_t)W * H, sizeof *weight, e);
+	const void *on_device;
+	uint32_t i, h, seen;
+
+	if (weight == NULL)
+		return NULL;
+	for (i = 0; i < W; i++)
+		for (h = 0; h < H; h++) {
+			seen = rows_seen_before(in->rows->pos[h / R], in->rows->count[h / R],
+			    in->window_pos[i], in->sees, s->since);
+			if (job->n_own > 0)
+				seen += rows_seen_before(job->own_pos, job->n_own,
+				    in->window_pos[i], in->sees, 0);
+			weight[(size_t)i * H + h] = (float)log(seen > 1 ? seen : 1);
+		}
+	on_device = area_upload(&s->device, &s->weights, weight, (size_t)W * H * sizeof *weight, e);
+	free(weight);
+	return on_device;
+}
+
+/* As window_mass(), the attention of each query times its weight w, which is put into the query's
+ * log-sum-exp: exp(q.k - (lse - log w)) is w times the attention. */
+static int
+weighted_mass(struct scorer *s, const struct score_job *job, const struct query *query,
+    const struct layer_rows *rows, const struct layer_rows *own, float *mass,
+    struct engine_error *e)
+{
+	const size_t n = (size_t)query->N * query->H, stride = job->in.stride;
+	const float *weights = upload_weights(s, job, e);
+	const struct ops *o = s->device.ops;
+	struct dev *dev = s->device.dev;
+	float *lse = area_room(&s->device, &s->lse, 2 * n * sizeof *lse, e);
+
+	if (weights == NULL || lse == NULL)
+		return e->code;
+	o->clear(dev, mass, query->H * stride * sizeof *mass);
+	o->attend(dev, NULL, lse, query, rows);
+	if (own != NULL) {
+		o->attend(dev, NULL, lse + n, query, own);
+		o->lse_merge(dev, lse, lse + n, n);
+	}
+	o->mix(dev, lse, weights, n, -1, 1);
+	o->attend_mass(dev, mass, stride, query, lse, rows, s->options.over_queries);
+	return ENGINE_OK;
+}
+
 /* mass (device) <- the attention mass of these rows from the queries, lists in.stride apart. */
 static int
 compute_window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows,
@@ -135,6 +199,8 @@ compute_window_mass(struct scorer *s, const struct score_job *job, const struct 
 		query.q = area_upload(&s->device, &s->q, job->queries, n * sizeof *query.q, e);
 	if (query.q == NULL || (query.pos = upload_positions(s, in, e)) == NULL)
 		return e->code;
+	if (s->options.weight != WEIGHT_NONE)
+		return weighted_mass(s, job, &query, rows, job->n_own > 0 ? &own : NULL, mass, e);
 	s->device.ops->window_mass(s->device.dev, mass, in->stride, &query, rows,
 	    job->n_own > 0 ? &own : NULL, s->options.over_queries);
 	return ENGINE_OK;

@@ -32,6 +32,20 @@ uint32_t always_kept(const struct always *a);
 uint32_t budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t g,
     uint32_t n, uint32_t chunk, double *real);
 
+/* keep[k] <- the row numbers, ascending, of k of the n ranked rows, by chunks of `size` rows of
+ * which some keep `spiky` rows at most (spiky.c). size >= 1; k is at least the number of ranks of
+ * +inf; no NaN. */
+int select_spiky(const float *rank, uint32_t n, uint32_t k, uint32_t size, uint32_t spiky,
+    uint32_t *keep);
+
+/* r->rank[n] <- the scores of the composite tokens of a layer, falling (composite.c), from the
+ * ranks of its KV heads, which lose their order. Returns EVICT_EINPUT if these have different
+ * numbers of rows. */
+int composite_ranks(struct ranked *r, char *why, size_t size);
+/* The composite tokens of the first layer that has any get the greatest score of those in the same
+ * place of any layer. rank: n[l] of each layer, concatenated. */
+void composite_first(float *rank, const uint32_t *n, size_t layers);
+
 /* The numbers from which a policy computes the budget of a KV head in one layer. */
 struct layer_share {
 	uint32_t l, L;          /* layer l of L */

@@ -161,7 +161,8 @@ rank_layer(struct ranked *r, const struct evict_input *in, const struct evict_op
 	r->chunk = 1;
 	if (!opt->same_rows)
 		return EVICT_OK;
-	if ((code = share_rank(r, rows, why, size)) == EVICT_OK && opt->chunk != 0)
+	if ((code = share_rank(r, rows, why, size)) == EVICT_OK && opt->chunk != 0 &&
+	    opt->spiky == 0)
 		rank_chunks(r, opt->chunk);
 	return code;
 }
@@ -313,7 +314,8 @@ select_last(uint32_t n, uint32_t k, uint32_t sinks, uint32_t *keep)
 
 /* Chooses out->count rows of each head, and adds the rows that are not ranked. */
 static int
-choose(const struct ranked *r, const struct evict_input *in, struct kept *out)
+choose(const struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
+    struct kept *out)
 {
 	const float *rank = r->rank;
 	uint32_t g, i, *keep;
@@ -324,7 +326,11 @@ choose(const struct ranked *r, const struct evict_input *in, struct kept *out)
 			return EVICT_ENOMEM;
 		for (i = 0; i < r->old[g]; i++)
 			*keep++ = i;
-		if (in->score != NULL)
+		if (in->score != NULL && opt->spiky != 0) {
+			if (select_spiky(rank, r->n[g], out->count[g], opt->chunk, opt->spiky,
+			    keep) != EVICT_OK)
+				return EVICT_ENOMEM;
+		} else if (in->score != NULL)
 			select_top(rank, r->n[g], out->count[g], keep);
 		else
 			select_last(r->n[g], out->count[g], r->always[g].sink, keep);
@@ -408,7 +414,7 @@ evict_choose(const struct evict_input *in, const struct evict_options *opt, stru
 	if (code == EVICT_OK && opt->first_stage > 0 && in->norms != NULL)
 		code = weigh_layer(&r, in, opt, out->count);
 	if (code == EVICT_OK)
-		code = choose(&r, in, out);
+		code = choose(&r, in, opt, out);
 	ranked_free(&r);
 	if (code != EVICT_OK)
 		kept_free(out);

@@ -9,6 +9,7 @@ const char *const pool_names[] = { "avg", "max", NULL };
 const char *const reduce_names[] = { "mean", "max", "sum", NULL };
 const char *const over_names[] = { "sum", "max", NULL };
 const char *const order_names[] = { "pool-first", "reduce-first", NULL };
+const char *const weight_names[] = { "none", "visible", NULL };
 
 const char *
 score_option(const struct score_options *opt, const char *name, uint32_t queries, uint64_t *number)
@@ -21,6 +22,8 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return order_names[opt->order];
 	if (strcmp(name, "over-queries") == 0)
 		return over_names[opt->over_queries];
+	if (strcmp(name, "weight") == 0)
+		return weight_names[opt->weight];
 	if (strcmp(name, "filters") == 0)
 		return opt->filters;
 	if (strcmp(name, "query-stats") == 0)

@@ -9,7 +9,8 @@
  * NO_OP. aliases: other names of exactly this method, in papers and programs. defaults: struct
  * score_options. */
 
-METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", LISTS(snapkv), "",
+METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order weight",
+    LISTS(snapkv), "",
     "attention mass from the observation window, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
 METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order", LISTS(lookahead),
@@ -29,6 +30,9 @@ METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", LISTS(meanmass),
 METHOD(kvzip, NEED_PROBE_MASS, "reduce", NO_OP, "",
     "attention mass from probe tokens (kv-observe), maximum over query heads",
     .kernel = 1, .reduce = REDUCE_MAX)
+METHOD(kvcompose, NEED_PROBE_MASS | NEED_LAYER, "reduce", NO_OP, "",
+    "as kvzip, the mean over query heads, and over KV heads (KVCompose)",
+    .kernel = 1, .reduce = REDUCE_MEAN)
 METHOD(knorm, NEED_KEYS, "", OP(knorm), "l2norm l2-norm l2compress",
     "negative key norm: small norms are kept",
     .kernel = 1)

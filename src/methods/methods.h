@@ -32,6 +32,10 @@ enum {
 	NEED_ROPE = 1024        /* in.freq, in.rope_dims, in.rope_factor */
 };
 
+/* By what the attention of an observation query is multiplied, before it is added to window_mass:
+ * nothing; the number of rows before the query that it sees */
+enum query_weight { WEIGHT_NONE, WEIGHT_VISIBLE };
+
 /* How cur makes one number of the norms of key and value */
 enum norms { NORMS_PRODUCT, NORMS_MEAN, NORMS_KEYS, NORMS_VALUES };
 
@@ -41,6 +45,7 @@ struct score_options {
 	enum reduce reduce;
 	enum order order;
 	enum over_queries over_queries; /* how window_mass is reduced over the queries */
+	enum query_weight weight;       /* of each query in window_mass */
 	/* recent, lagkv, cur, expected, capkv: positions below it come first */
 	uint32_t sink;
 	uint64_t seed;          /* random */
@@ -75,7 +80,7 @@ struct score_input {
 	const uint64_t *first_row;
 	enum kv_row_type key_type, value_type;  /* never 0; rowtype.h */
 	/* [H][stride] attention mass from the window to the S[h/R] rows of each query head, the
-	 * sum over the queries or the maximum; or NULL */
+	 * sum over the queries or the maximum, of the attention times its weight; or NULL */
 	const float *window_mass;
 	size_t stride;
 	/* attention mass of the rows from all queries of the text so far, from the snapshot: KV
@@ -131,7 +136,7 @@ int names_word(const char *words, const char *word);
 
 /* The names of the values of enum pool and so on, in their order; ends with NULL. */
 extern const char *const pool_names[], *const reduce_names[], *const over_names[],
-    *const order_names[], *const norms_names[];
+    *const order_names[], *const weight_names[], *const norms_names[];
 
 /* Returns the value of the option with this name: a text, or NULL and *number. queries: number
  * of observation queries, for "window". */
@@ -160,6 +165,11 @@ struct evict_options;
 struct layer_share;
 struct ranked;
 
+/* What competes for the one budget of all layers: nothing, there is no such budget; the rows of all
+ * KV heads; or in each layer means over its KV heads of their best rows, their second best, ...
+ * (composite.c) */
+enum competitors { COMPETE_NOT, COMPETE_ROWS, COMPETE_RANKS };
+
 /* How layers and KV heads share the budget. */
 struct policy {
 	const char *name;
@@ -167,7 +177,7 @@ struct policy {
 	uint32_t (*layers)(const struct layer_share *);
 	int (*heads)(uint32_t *count, const struct ranked *, const struct evict_options *,
 	    char *why, size_t size);
-	int global;             /* all layers and KV heads share one budget: global_counts() */
+	enum competitors global;        /* not 0: global_counts() */
 	/* options of kv-evict that it reads, "alpha normalize": as struct method.uses */
 	const char *uses;
 	const char *aliases, *about;    /* as in struct method */
@@ -175,7 +185,7 @@ struct policy {
 
 extern const struct policy policies[];          /* ends with a NULL name; made from policies.h */
 const struct policy *policy_named(const char *name);    /* as method_named() */
-/* Returns whether KV heads may keep different numbers of rows. */
+/* Returns whether the KV heads of a layer may keep different numbers of rows. */
 int policy_shares(const struct policy *policy);
 
 struct evict_options {
@@ -197,6 +207,9 @@ struct evict_options {
 	/* CriticalKV: this share of a KV head's rows is chosen by score, the others by (score +
 	 * epsilon) times evict_input.norms; 0: all by score. Not with same_rows, by_threshold */
 	double first_stage, epsilon;
+	/* not 0: of chunks that are important for a few rows only so many rows stay, and the budget
+	 * is counted in rows (spiky.c); with chunk, not with by_threshold */
+	uint32_t spiky;
 	uint32_t stream_sink, stream_recent;    /* what streaming heads keep */
 	/* EVICT_EBUDGET for a budget smaller than the always-kept rows; 0: they are kept */
 	int refuse_small;
@@ -280,15 +293,16 @@ int evict_plan(const struct evict_input *in, const struct evict_options *opt,
     const uint32_t *scored, struct evict_plan *out, char *why, size_t size);
 void evict_plan_free(struct evict_plan *);
 
-/* One budget for all layers and KV heads together: the rows with the greatest scores of the
- * whole cache stay (global.c). Needs all scores before the first choice; stores only scores. */
+/* One budget for all layers together, by the greatest scores of the whole cache (global.c). Needs
+ * all scores before the first choice; stores only scores. */
 struct global;
-struct global *global_new(void);                /* NULL = out of memory */
+struct global *global_new(enum competitors);    /* NULL = out of memory */
 /* Adds the scores of the next layer, in order. Errors as evict_choose(). */
 int global_add(struct global *all, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size);
 /* Call after the last layer: *count <- [L][G] rows for each KV head, for evict_input.count,
  * owned by `all`. Their total is that of the uniform budgets, or floor(all rows * rate + 1e-9);
+ * where ranks compete, the same of the rows of one KV head of each layer, times the KV heads.
  * *beyond <- the excess of always-kept rows over it, as kept.beyond. Errors as evict_choose(). */
 int global_counts(struct global *all, const struct evict_options *opt, const uint32_t **count,
     uint64_t *beyond, char *why, size_t size);

@@ -5,13 +5,13 @@
  * new (budgets.h describes their arguments), a paragraph in kv-evict(1) and its formula in
  * tests/oracle/budgets.py. This list makes the prototypes (budgets.h), the table (policy.c) and
  * `kv-evict --list`. layers: how the budgets of the layers differ. heads: how the KV heads of a
- * layer share theirs. global: 1, all layers and KV heads share one budget (global.c). uses: the
- * options of kv-evict that only some policies read. aliases: other names of exactly this
+ * layer share theirs. global: what competes for one budget of all layers (enum competitors), or 0.
+ * uses: the options of kv-evict that only some policies read. aliases: other names of exactly this
  * policy, in papers and programs. */
 
 /* for --help */
 #define POLICY_NAMES "uniform, pyramid, pyramid-exact, pyramid-kvpress, ada, ada-kvpress, " \
-	"ada-pyramid, ada-pyramid-exact or global"
+	"ada-pyramid, ada-pyramid-exact, global or composite"
 
 POLICY("uniform", uniform, uniform, 0, "", "",
     "each KV head of each layer has the budget")
@@ -29,5 +29,7 @@ POLICY("ada-pyramid", pyramid, ada, 0, "alpha normalize", "ada-pyramidkv",
     "KV heads share the budget that pyramid gives their layer")
 POLICY("ada-pyramid-exact", pyramid_exact, ada, 0, "alpha normalize", "",
     "KV heads share the budget that pyramid-exact gives their layer")
-POLICY("global", uniform, uniform, 1, "", "",
+POLICY("global", uniform, uniform, COMPETE_ROWS, "", "",
     "all layers and KV heads share one budget (KVzip's pair)")
+POLICY("composite", uniform, uniform, COMPETE_RANKS, "", "kvcompose",
+    "all layers share one budget, the KV heads of a layer keep equally many (KVCompose)")

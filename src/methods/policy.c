@@ -26,7 +26,7 @@ policy_named(const char *name)
 int
 policy_shares(const struct policy *policy)
 {
-	return policy->global || policy->heads != heads_uniform;
+	return policy->global == COMPETE_ROWS || policy->heads != heads_uniform;
 }
 
 uint32_t

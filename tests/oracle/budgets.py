@@ -2,7 +2,7 @@
 """budgets - the rows that kv-evict must leave, from the formulas.
 
 	budgets.py BEFORE.kv AFTER.kv [OPTION ...]
-	budgets.py <LINES               each line like the arguments above
+	budgets.py <LINES               each line like the arguments above, with quotes as in sh
 
 OPTION are kv-evict's own. Everything is sorted, in Python's own numbers, fractions where a share
 is rounded; nothing is taken from the C. Prints how many KV heads agree.
@@ -11,6 +11,8 @@ is rounded; nothing is taken from the C. Prints how many KV heads agree.
 import argparse
 import math
 import os
+import shlex
+import statistics
 import sys
 from fractions import Fraction
 
@@ -54,7 +56,7 @@ class Head:
                      for p, s in zip(positions, scores) if p >= args.since]
         self.n = len(self.rows)
         self.always = sum(s == INF for _, s in self.rows)
-        self.base, self.size = self.n, 1
+        self.base, self.size, self.gate = self.n, 1, None
 
     def cut(self, size):
         """Rows become chunks of several positions with their mean rank; fewer than one: they stay
@@ -68,9 +70,45 @@ class Head:
 
     def best(self, count):
         """The positions that stay."""
+        if self.gate:
+            stay = spiky_rows([s for _, s in self.rows], count, *self.gate)
+            return self.before + [p for i, (p, _) in enumerate(self.rows) if i in stay]
         order = sorted(range(self.n), key=lambda i: (-self.rows[i][1], i))
         stay = sorted(self.rows[i][0] for i in order[:count])
         return self.before + (sum(stay, []) if self.size > 1 else stay)
+
+
+def chunk_entropy(scores):
+    """How evenly the scores of a chunk are spread, 0 .. 1."""
+    n, always, never = len(scores), scores.count(INF), scores.count(-INF)
+    if n == 1 or never == n:
+        return 0
+    if always or never:
+        return math.log(always or n - never) / math.log(n)
+    scores = [s - min(0, *scores) for s in scores]
+    shares = [s / (sum(scores) + 1e-8) for s in scores]
+    return min(max(-sum(p * math.log(p + 1e-8) for p in shares) / math.log(n), 0), 1)
+
+
+def spiky_rows(scores, count, size, spiky):
+    """The rows that stay where important chunks of low entropy keep only some."""
+    def best(rows):
+        return sorted(set(rows) - stay, key=lambda i: (-scores[i], i))
+
+    chunks = [range(len(scores))[a:a + size] for a in range(0, len(scores), size)]
+    lists = [[scores[i] for i in chunk] for chunk in chunks]
+    means = [INF if INF in row else sum(row) / len(row) for row in lists]
+    entropies = [chunk_entropy(row) for row in lists]
+    stay = {i for i, s in enumerate(scores) if s == INF}
+    for c in sorted(range(len(chunks)), key=lambda c: (-means[c], c)):
+        most = len(chunks[c])
+        if (means[c] >= statistics.median_low(means)
+                and entropies[c] < statistics.median_low(entropies)):
+            most = spiky
+        more = min(most - lists[c].count(INF), count - len(stay))
+        stay.update(best(chunks[c])[:max(more, 0)])
+    stay.update(best(range(len(scores)))[:count - len(stay)])
+    return stay
 
 
 def pyramid(l, L, T, w, C):
@@ -197,6 +235,23 @@ def of_all(layers, args):
     return [won[i:i + G] for i in range(0, len(won), G)]
 
 
+def of_composites(layers, args):
+    """Rows that stay in each head of each layer: j-th best rows of all its heads compete as one."""
+    lists = []
+    for heads in layers:
+        best = zip(*(sorted((s for _, s in head.rows), reverse=True) for head in heads))
+        lists.append([INF if INF in scores else sum(scores) / len(scores) for scores in best])
+    first = next(row for row in lists if row)
+    first[:] = [max(row[j] for row in lists if j < len(row)) for j in range(len(first))]
+    if args.budget is not None:
+        k = sum(min(args.budget, len(row)) for row in lists)
+    else:
+        k = math.floor(sum(heads[0].base for heads in layers) * args.rate)
+    won = greatest(lists, max(k, sum(row.count(INF) for row in lists)))
+    bare = [any(head.n > 0 and not head.before for head in heads) for heads in layers]
+    return [[max(n, int(b))] * len(heads) for n, b, heads in zip(won, bare, layers)]
+
+
 def table(path):
     with open(path, encoding="ascii") as file:
         return [line.split() for line in file]
@@ -250,13 +305,19 @@ def expected(old, args):
         if args.select != "head":
             mean(heads)
         if args.select.startswith("chunk="):
+            size, *spiky = [int(word.split("=")[1]) for word in args.select.split()]
             for head in heads:
-                head.cut(int(args.select[6:]))
+                if spiky:
+                    head.gate = size, *spiky
+                else:
+                    head.cut(size)
         layers.append(heads)
     if args.budget is None and args.rate is None:
         args.rate = 1
     if args.policy == "global":
         counts = of_all(layers, args)
+    elif args.policy == "composite":
+        counts = of_composites(layers, args)
     else:
         counts = [of_layer(heads, l, L, args) for l, heads in enumerate(layers)]
     want = [[h.best(c) for h, c in zip(*pair)] for pair in zip(layers, counts)]
@@ -285,7 +346,7 @@ def judge(words):
 
 
 def main():
-    runs = [sys.argv[1:]] if len(sys.argv) > 1 else [line.split() for line in sys.stdin]
+    runs = [sys.argv[1:]] if len(sys.argv) > 1 else [shlex.split(line) for line in sys.stdin]
     print(sum(judge(words) for words in runs), "heads")
 
 

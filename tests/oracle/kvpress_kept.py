@@ -40,11 +40,12 @@ import torch
 import transformers
 from kvpress import (AdaKVPress, BlockPress, CapPress, ChunkKVPress, ChunkPress, ComposedPress,
                      CompressionRatioDecodingPress, CriticalAdaKVPress, CriticalKVPress, CURPress,
-                     DecodingPress, DMSPress, DuoAttentionPress, ExpectedAttentionPress,
-                     ExpectedAttentionStatsPress, FinchPress, KeyDiffPress, KeyRerotationPress, KnormPress,
-                     KVzipPress, LagKVPress, LUKVPress, ObservedAttentionPress,
-                     PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
-                     SnapKVPress, StreamingLLMPress, TOVAPress)
+                     DecodingPress, DMSPress, DuoAttentionPress, EntropyGatedChunkKVPress,
+                     ExpectedAttentionPress, ExpectedAttentionStatsPress, FinchPress, KeyDiffPress,
+                     KeyRerotationPress, KnormPress, KVComposePress, KVzipPress, LagKVPress,
+                     LUKVPress, ObservedAttentionPress, PerLayerCompressionPress,
+                     PrefillDecodingPress, PyramidKVPress, QFilterPress, SnapKVPress,
+                     StreamingLLMPress, TOVAPress)
 
 import sine_filters
 
@@ -82,9 +83,9 @@ def duo_attention(ratio, tokens):
     return DuoAttentionPress(head_compression_ratio=ratio)
 
 
-def finch(ratio, tokens):
+def finch(ratio, **named):
     """The pad token divides context and question; see Recorder.run()."""
-    press = FinchPress(ratio, normalize_scores=False)
+    press = FinchPress(ratio, **named)
     press.delimiter_token_id = 1535
     return press
 
@@ -164,10 +165,18 @@ PRESSES = {
     "KeyRerotationPress": (
         "KeyRerotationPress(SnapKVPress(r))", lambda r, T: KeyRerotationPress(SnapKVPress(r))),
     "FinchPress": (
-        f"FinchPress(r, normalize_scores=False), a question of {WINDOW} tokens", finch),
+        f"FinchPress(r, normalize_scores=False), a question of {WINDOW} tokens",
+        lambda r, T: finch(r, normalize_scores=False)),
+    "FinchPress-normalized": (
+        f"FinchPress(r), a question of {WINDOW} tokens", lambda r, T: finch(r)),
     "KVzipPress": ("KVzipPress(r)", lambda r, T: KVzipPress(r)),
     "KVzipPress-layerwise": (
         "KVzipPress(r, layerwise=True)", lambda r, T: KVzipPress(r, layerwise=True)),
+    "KVComposePress": ("KVComposePress(compression_ratio=r)",
+                       lambda r, T: KVComposePress(compression_ratio=r)),
+    "KVComposePress-unstructured": (
+        "KVComposePress(structured=False, compression_ratio=r)",
+        lambda r, T: KVComposePress(structured=False, compression_ratio=r)),
     "DuoAttentionPress": (
         "DuoAttentionPress(r), 128 sinks, 256 recent rows, examples/demo-model/duoattention.tsv",
         duo_attention),
@@ -186,6 +195,13 @@ PRESSES = {
     "ChunkKVPress-SnapKVPress": (
         "ChunkKVPress(SnapKVPress(r), chunk_length=14)",
         lambda r, T: ChunkKVPress(SnapKVPress(r), chunk_length=14)),
+    "EntropyGatedChunkKVPress": (
+        "EntropyGatedChunkKVPress(KeyDiffPress(r))",
+        lambda r, T: EntropyGatedChunkKVPress(KeyDiffPress(r))),
+    "EntropyGatedChunkKVPress-SnapKVPress": (
+        "EntropyGatedChunkKVPress(SnapKVPress(r), chunk_length=14, low_entropy_chunk_length=3)",
+        lambda r, T: EntropyGatedChunkKVPress(SnapKVPress(r), chunk_length=14,
+                                              low_entropy_chunk_length=3)),
     "LUKVPress": (
         "LUKVPress(KeyDiffPress(), r), of KV head g in layer l goes the share "
         "r (0.5 + (37 (2 l + g) mod 100) / 200)", lukv),
@@ -216,7 +232,7 @@ def stages(press):
         return stages(press.press)
     if isinstance(press, PrefillDecodingPress):
         return [press.prefilling_press, press.decoding_press]
-    if isinstance(press, KVzipPress):   # see watch_kvzip()
+    if isinstance(press, (KVzipPress, KVComposePress)):  # see watch_kvzip(), watch_kvcompose()
         return []
     return [press]
 
@@ -304,6 +320,8 @@ class Recorder:
 
     def note_near(self, l, places, together):
         scores = self.scores[0].double().numpy()
+        if isinstance(self.press, EntropyGatedChunkKVPress):
+            return      # rows, means and entropies compete; none was close enough to matter
         if isinstance(self.press, ChunkKVPress):
             scores = of_chunks(scores, self.press.chunk_length)
         if isinstance(self.press, DMSPress):
@@ -335,6 +353,8 @@ class Recorder:
         with self.press(self.model):
             if isinstance(self.press, KVzipPress):
                 self.watch_kvzip(self.press)
+            if isinstance(self.press, KVComposePress):
+                self.watch_kvcompose(self.press)
             generated = self.generate(ids, cache)
         KeyRerotationPress.rerotate_keys = staticmethod(rerotate)
         result = {
@@ -385,6 +405,24 @@ class Recorder:
         press.compress_post = watched
 
 
+    def watch_kvcompose(self, press):
+        """KVCompose chooses when the prompt has run twice. Close calls are those of each KV head:
+        how many rows it keeps must be the same."""
+        compress = press.compress_cache
+
+        def watched(model):
+            for l, masks in enumerate(press.important_mask_per_kv_head):
+                for g, mask in enumerate(masks):
+                    scores, stay = press.scores[l, g].double().numpy(), mask.nonzero()[:, 0]
+                    self.rows[l][g] = stay.tolist()
+                    go = set(range(len(scores))) - set(self.rows[l][g])
+                    self.near[l][g].update(close_to_boundary(
+                        set(self.rows[l][g]), go, lambda row: scores[row], EPSILON_KVZIP))
+            compress(model)
+
+        press.compress_cache = watched
+
+
 def close_to_boundary(stay, go, score, epsilon=EPSILON):
     """Which of the rows that stay or go rounding could exchange for one another."""
     if not stay or not go:
@@ -404,13 +442,14 @@ def load(folder, attention):
 
 def record(name, folder, ids):
     text, make = PRESSES[name]
-    attention = "eager" if name == "ObservedAttentionPress" else "sdpa"
+    eager = name.startswith(("ObservedAttention", "KVCompose"))
+    attention = "eager" if eager else "sdpa"
     tokens = ids.shape[1]
     runs = [{"ratio": ratio, **Recorder(load(folder, attention), make(ratio, tokens)).run(ids)}
             for ratio in RATIOS]
     versions = {package: version(package) for package in ("kvpress", "transformers", "torch")}
     return {"press": text, "versions": {**versions, "attention": attention}, "tokens": tokens,
-            "epsilon": EPSILON_KVZIP if "KVzip" in name else EPSILON, "runs": runs}
+            "epsilon": EPSILON_KVZIP if name.startswith("KV") else EPSILON, "runs": runs}
 
 
 def main():

@@ -82,6 +82,10 @@ def snapkv(snapshot, l, g, o):
     over = np.max if o.get('over-queries', 'sum') == 'max' else np.sum
     own = own_keys(snapshot, l, g)
     mass = [attention(keys, positions, queries[h], at, sight(snapshot, l), *own) for h in heads]
+    if o.get('weight', 'none') == 'visible':
+        every = np.concatenate([positions, own[1]])
+        seen = ~unseen(every, at, sight(snapshot, l)[0]) & (every < np.array(at)[:, None])
+        mass = [paid * seen.sum(axis=1)[:, None] for paid in mass]
     mass = [over(paid, axis=0)[:before] for paid in mass]
     kernel, pool = int(o.get('kernel', 5)), o.get('pool', 'avg')
     if o.get('order', 'pool-first') == 'pool-first':
@@ -155,6 +159,14 @@ def meanmass(snapshot, l, g, o):
 
 def kvzip(snapshot, l, g, o):
     return reduced(snapshot.layers[l].paid.values[g], o.get('reduce', 'max'))
+
+
+def kvcompose(snapshot, l, g, o):
+    layer = snapshot.layers[l]
+    heads = [dict(zip(positions, reduced(mass, o.get('reduce', 'mean'))))
+             for positions, mass in zip(layer.positions, layer.paid.values)]
+    return np.array([s + np.mean([head[p] for head in heads if p in head])
+                     for p, s in heads[g].items()])
 
 
 def knorm(snapshot, l, g, o):
@@ -319,7 +331,7 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
-METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, knorm,
+METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
                                      keydiff, lagkv, cur, qfilter, expected, capkv, recent,
                                      random)}
 

@@ -285,11 +285,12 @@ test_refusals(void)
 }
 
 static void
-expect_global(struct evict_options opt, uint64_t beyond, const uint32_t want[4])
+expect_counts(enum competitors what, struct evict_options opt, uint64_t beyond,
+    const uint32_t want[4])
 {
 	static const float first[] = { 9, 8, 1, 1, 1, 1, 4, 4, 4, 0, 0, 0 };
 	static const float second[] = { 4, 4, 7, 2, 2, 2, 1, 1, 1, 1, 1, 1 };
-	struct global *all = global_new();
+	struct global *all = global_new(what);
 	struct evict_input in = { .layers = 2, .rows = &two, .next_position = 6 };
 	const uint32_t *count = NULL;
 	char why[200] = "";
@@ -311,6 +312,32 @@ expect_global(struct evict_options opt, uint64_t beyond, const uint32_t want[4])
 	check(more == beyond, "%u rows beyond the budget, must be %u", (unsigned)more,
 	    (unsigned)beyond);
 	global_free(all);
+}
+
+static void
+expect_global(struct evict_options opt, uint64_t beyond, const uint32_t want[4])
+{
+	expect_counts(COMPETE_ROWS, opt, beyond, want);
+}
+
+/* Composite tokens 6.5 6 2.5 0.5 0.5 0.5 and 4 2.5 2.5 1.5 1.5 1.5; those of the first layer become
+ * 6.5 6 2.5 1.5 1.5 1.5 */
+static void
+test_composite(void)
+{
+	const enum competitors ranks = COMPETE_RANKS;
+
+	expect_counts(ranks, (struct evict_options){ .budget = 2 }, 0, (uint32_t[]){ 3, 3, 1, 1 });
+	expect_counts(ranks, (struct evict_options){ .rate = 0.25 }, 0,
+	    (uint32_t[]){ 2, 2, 1, 1 });
+	expect_counts(ranks, (struct evict_options){ .budget = 4 }, 0, (uint32_t[]){ 5, 5, 3, 3 });
+	/* at least one row, beside the budget */
+	expect_counts(ranks, (struct evict_options){ .rate = 0.17 }, 2,
+	    (uint32_t[]){ 2, 2, 1, 1 });
+	expect_counts(ranks, (struct evict_options){ .budget = 1, .recent = 2 }, 4,
+	    (uint32_t[]){ 2, 2, 2, 2 });
+	expect_counts(ranks, (struct evict_options){ .budget = 1, .recent = 2, .refuse_small = 1 },
+	    0, NULL);
 }
 
 static void
@@ -360,6 +387,7 @@ main(void)
 	test_others();
 	test_refusals();
 	test_global();
+	test_composite();
 	test_names();
 	return failures != 0;
 }
