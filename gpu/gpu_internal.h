@@ -22,8 +22,7 @@
  * gpu_decode.cu        decode attention (split-KV), also over selected rows and of several texts
  * gpu_mass.cu          attention mass, from the log-sum-exp
  * gpu_mass_tiles.cu    the same on tensor cores
- * gpu_querystats.cu    sums over queries before rotary embedding
- * gpu_valuenorms.cu    norms of values behind the output projection
+ * gpu_querystats.cu, gpu_valuenorms.cu   query statistics; norms of value outputs
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
  * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
  * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap

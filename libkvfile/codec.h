@@ -95,8 +95,8 @@ struct kv_values {
 	/* how they were made; UTF-8, below KV_SCORE_LABEL bytes; NULL for mASS, which has none */
 	const char *label;
 	uint64_t n;
-	/* [n] heads in order: for mASS, pAID and vNRM H/G lists of S[g], one for each query head; for
-	 * sCOR one list of S[g]. The end of the content. */
+	/* [n] heads in order: for mASS, pAID and vNRM H/G lists of S[g], one for each query head;
+	 * for sCOR one list of S[g]. The end of the content. */
 	const float *value;
 };
 

@@ -127,8 +127,8 @@ int
 kv_content_is_checked(enum kv_kind kind)
 {
 	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_QSTA || kind == KV_MASS ||
-	    kind == KV_PAID || kind == KV_VNRM || kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT ||
-	    kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
+	    kind == KV_PAID || kind == KV_VNRM || kind == KV_SCOR || kind == KV_RHDK ||
+	    kind == KV_EVNT || kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
 }
 
 static int

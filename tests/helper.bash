@@ -279,3 +279,24 @@ scored() {
 	fi
 	kv-score --method "$method" "$@"
 }
+
+# agrees LIMIT METHOD [option=value ...]: scores x.kv; all_agree compares with the oracle, which
+# starts slowly
+agrees() {
+	local limit=$1 method=$2 options=() o
+	shift 2
+	for o; do
+		case $o in
+		no-*) options+=("--${o%=*}") ;;
+		*) options+=("--${o%=*}" "${o#*=}") ;;
+		esac
+	done
+	n=$((${n:-0} + 1))
+	cp x.kv $n.x.kv
+	kv-score --method "$method" "${options[@]}" -o $n.y.kv x.kv
+	echo "$limit $n.x.kv $n.y.kv $method $*" >>comparisons
+}
+
+all_agree() {
+	"$PYTHON" "$ORACLE/scores.py" <comparisons
+}

@@ -166,6 +166,7 @@ for l in range(4):
 @test "the repeated context keeps the rows of KVzipPress, over all layers and in each" {
 	same KVzipPress KVzipPress
 	same 'KVzipPress(layerwise=True)' KVzipPress-layerwise
+	same 'KVzipPress(kvzip_plus_normalization=True)' KVzipPress-plus
 }
 
 @test "composite budgets keep the rows of KVComposePress, a global one those of its unstructured variant" {

@@ -231,9 +231,9 @@ check_options(void)
 		die(EXIT_USAGE, "--score %s predicts the answer before its first token: use "
 		    "kv-prefill or kv-observe", evictor.scorer.method->name);
 	if (evict != NULL && evictor.evictor.options.first_stage > 0)
-		die(EXIT_USAGE, "--evict first-stage: after each token the values of all rows would "
-		    "be multiplied by the output projection: evict the prompt so, and decode "
-		    "without it");
+		die(EXIT_USAGE, "--evict first-stage: after each token the values of all rows "
+		    "would be multiplied by the output projection: evict the prompt so, and "
+		    "decode without it");
 	check_retrieval();
 }
 

@@ -36,8 +36,8 @@ static const struct tool tool = {
 	    "| --head-mask FILE | --rows FILE | --list\n"
 	    "[-qvz] [-o FILE] [--alpha A] [--epsilon X] [--first-stage F] [--keep-queries]\n"
 	    "[--normalize] [--of WHAT] [--policy NAME] [--positions WHICH] [--progress WHEN]\n"
-	    "[--recent N] [--report FILE] [--select BY] [--since POSITION] [--sink N] [--skip-layers LIST] [--small WHAT]\n"
-	    "[--sparsity S] [snapshot]",
+	    "[--recent N] [--report FILE] [--select BY] [--since POSITION] [--sink N]\n"
+	    "[--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
 	.example = "kv-evict --rate 0.1 -o small.kv scored.kv",
 	.opts = opts,
 	.more = evict_opts,

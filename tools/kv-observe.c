@@ -32,6 +32,8 @@ static const struct opt opts[] = {
 	    "run the snapshot's own tokens again, as if to repeat them (KVzip)", OPT_HOW },
 	{ 0, "accumulate", OPT_STRING, &accumulate, 0, "HOW",
 	    "keep the sum or max of the attention mass instead of the queries", OPT_WRITES },
+	{ 0, "value-norms", OPT_FLAG, &how.weigh, 1, NULL,
+	    "weigh the mass by value outputs and hidden states (KVzip+)", OPT_HOW },
 	{ 0, "keep-window", OPT_COUNT, &keep_window, 0, "W",
 	    "keep the snapshot's last W queries before the new ones", OPT_WRITES },
 	{ 0, "chunk", OPT_COUNT, &how.chunk, 0, "N", "repeat N tokens at a time (2000)", OPT_HOW },
@@ -48,7 +50,7 @@ static const struct tool tool = {
 	    "[-o FILE]\n"
 	    "[--accumulate HOW] [--allow-config KEY] [--allow-tensor NAME] [--chunk N]\n"
 	    "[--device DEVICE] [--instruction TEXT] [--json] [--keep-window W] [--products TYPE]\n"
-	    "[--progress WHEN] [--report FILE] [--sink N] [snapshot]",
+	    "[--progress WHEN] [--report FILE] [--sink N] [--value-norms] [snapshot]",
 	.example = "kv-observe -m examples/demo-model --repeat-context -o seen.kv full.kv",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
@@ -112,12 +114,14 @@ free_held(struct held *h)
 static void
 make_label(char *label, size_t size, size_t tokens)
 {
+	const char *weighed = how.weigh ? " value-norms" : "";
+
 	if (how.repeat)
-		snprintf(label, size, "repeat-context over=%s chunk=%u sink=%u", accumulate,
-		    how.chunk, how.sink);
+		snprintf(label, size, "repeat-context over=%s chunk=%u sink=%u%s", accumulate,
+		    how.chunk, how.sink, weighed);
 	else
-		snprintf(label, size, "%s over=%s n=%zu",
-		    lookahead != NULL ? "lookahead" : "tokens", accumulate, tokens);
+		snprintf(label, size, "%s over=%s n=%zu%s",
+		    lookahead != NULL ? "lookahead" : "tokens", accumulate, tokens, weighed);
 }
 
 static void
@@ -179,6 +183,9 @@ check_options(const char *path)
 		accumulate = "max";
 	how.mass = accumulate != NULL;
 	how.over = how.mass && strcmp(accumulate, "sum") == 0 ? QUERIES_SUM : QUERIES_MAX;
+	if (how.weigh && accumulate == NULL)
+		die(EXIT_USAGE, "--value-norms weighs attention mass: give --repeat-context or "
+		    "--accumulate");
 	if (keep_window > 0 && accumulate != NULL)
 		die(EXIT_USAGE, "--keep-window: with --accumulate no queries are kept");
 	if (settings.json && strcmp(settings.output, "-") == 0)
@@ -251,6 +258,8 @@ sign(size_t tokens)
 	if (how.adapter != NULL)
 		sign_text("lookahead", how.adapter->id);
 	sign_count("tokens", tokens);
+	if (how.weigh)
+		sign_count("value-norms", 1);
 }
 
 /* Loads the weights if there is room for at least a run of n tokens. */

@@ -260,7 +260,7 @@ save_value_norms(struct kv_writer *w, const struct cache *c, const struct kv_row
 	const struct kv_values norms = { "l1", n, buf };
 	int rc = KV_ENOMEM;
 
-	if (buf != NULL && value_norms(c->model, layer, &c->layer[layer], 0, buf) == 0)
+	if (buf != NULL && layer_value_norms(c->model, layer, &c->layer[layer], 0, buf) == 0)
 		rc = kv_write_values(w, KV_VNRM, layer, &norms);
 	free(buf);
 	return rc;

@@ -32,7 +32,8 @@ int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observ
 
 /* Writes all sections of layer l: positions, observation queries (NULL or have == 0: none),
  * query statistics and attention mass where they are wanted (they must be whole), norms of value
- * outputs, keys, indexes where they are wanted, and values. other: NULL if no layer has positions only. */
+ * outputs, keys, indexes where they are wanted, and values. other: NULL if no layer has positions
+ * only. */
 int snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs,
     const struct rows_elsewhere *other, uint32_t l);
 

@@ -67,8 +67,8 @@ some_norms(const struct work *w, uint32_t layer, uint32_t g, uint32_t at, uint32
 }
 
 int
-value_norms(const struct model *m, uint32_t layer, const struct layer_rows *rows, int euclidean,
-    float *norms)
+layer_value_norms(const struct model *m, uint32_t layer, const struct layer_rows *rows,
+    int euclidean, float *norms)
 {
 	const uint32_t R = m->id.query_heads / rows->heads;
 	uint32_t g, at, n, most = 0;

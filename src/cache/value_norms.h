@@ -11,7 +11,7 @@
 /* norms (host) <- H/G lists for each KV head in order, a number for each row, as in vNRM. Returns
  * 0, or MODEL_ENOMEM; other failures are the device's. The layer must not have full rows behind
  * quantised ones. */
-int value_norms(const struct model *, uint32_t layer, const struct layer_rows *, int euclidean,
-    float *norms);
+int layer_value_norms(const struct model *, uint32_t layer, const struct layer_rows *,
+    int euclidean, float *norms);
 
 #endif

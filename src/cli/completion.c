@@ -54,7 +54,8 @@ static const struct {
 	{ "by", "layer head", NULL },
 	{ "device", "cpu cuda auto", NULL },
 	{ "dtype", "bf16 f16 f32", NULL },
-	{ "evict", "budget= rate= budgets= threshold= of= policy= alpha= normalize select= first-stage= epsilon= "
+	{ "evict", "budget= rate= budgets= threshold= of= policy= alpha= normalize select= "
+	    "first-stage= epsilon= "
 	    "head-mask= sparsity= sink= recent= small= since= skip-layers=", NULL },
 	{ "keys", row_types, NULL },
 	{ "method", method_names, NULL },

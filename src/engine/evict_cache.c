@@ -199,7 +199,7 @@ make_norms(const struct cache_evictor *v, const struct cache *c, const struct ev
 	*mean = engine_alloc(kv_rows_total(in->rows), sizeof **mean, e);
 	if (lists == NULL || *mean == NULL)
 		rc = e->code;
-	else if (value_norms(m, in->layer, &c->layer[in->layer], 0, lists) != 0)
+	else if (layer_value_norms(m, in->layer, &c->layer[in->layer], 0, lists) != 0)
 		rc = engine_fail(e, ENGINE_ERUN, "layer %u: no memory for norms of value outputs",
 		    in->layer);
 	else if ((rc = device_synced(&d, e)) == ENGINE_OK)

@@ -242,7 +242,8 @@ bytes_of_rows(const struct pass *p, uint32_t rows)
 	    kv_head_bytes(head, KV_VALS, p->sec.layer, rows);
 }
 
-/* *mean <- with --first-stage, and scores, the norms of the layer's rows, to be freed; else NULL. */
+/* *mean <- with --first-stage, and scores, the norms of the layer's rows, to be freed; else
+ * NULL. */
 static int
 take_norms(const struct pass *p, const struct evict_input *in, float **mean)
 {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/device_memory.h"
 #include "engine/observe.h"
 #include "forward/forward.h"
 #include "forward/probe_mass.h"
@@ -125,6 +126,20 @@ run_for_mass(struct runs *r, const uint32_t *ids, size_t n, uint32_t from, uint3
 	return ENGINE_OK;
 }
 
+/* After the last range: weighs the mass by the norms of value outputs, if that is asked for. */
+static int
+weigh(const struct runs *r, struct engine_error *e)
+{
+	const struct cache *c = r->s->cache;
+	const struct device d = { c->model->ops, c->model->dev };
+
+	if (!r->o->weigh)
+		return ENGINE_OK;
+	if (probe_mass_times_norms(r->s->probe_mass, c) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory for norms of value outputs");
+	return device_synced(&d, e);
+}
+
 /* Runs the context after the sinks, chunk by chunk. ids: room for the longest run, begins with the
  * n tokens that ask. */
 static int
@@ -140,6 +155,8 @@ run_context(struct runs *r, uint32_t *ids, size_t n, struct engine_error *e)
 		if (run_for_mass(r, ids, n + before + own, at, at + own, e) != ENGINE_OK)
 			return e->code;
 	}
+	if (weigh(r, e) != ENGINE_OK)
+		return e->code;
 	probe_mass_keep_sinks(r->s->probe_mass, r->s->cache);
 	return ENGINE_OK;
 }
@@ -175,10 +192,13 @@ observe(struct sequence *s, const struct observe_options *o, const uint32_t *ids
 		return engine_fail(e, ENGINE_ERUN, "no memory to run the model");
 	if (o->mass && (s->probe_mass = probe_mass_new(c, o->over, rows)) == NULL)
 		rc = engine_fail(e, ENGINE_ERUN, "no memory for attention mass");
+	else if (o->weigh && probe_mass_weigh(s->probe_mass, c, rows) != 0)
+		rc = engine_fail(e, ENGINE_ERUN, "no memory for attention mass");
 	else if (o->repeat)
 		rc = repeat_context(&r, ids, n, e);
 	else if (o->mass)
-		rc = run_for_mass(&r, ids, n, 0, UINT32_MAX, e);
+		rc = run_for_mass(&r, ids, n, 0, UINT32_MAX, e) == ENGINE_OK ? weigh(&r, e) :
+		    e->code;
 	else
 		rc = run(&r, ids, n, e);
 	workspace_free(r.ws, c->model);

@@ -22,6 +22,9 @@ struct observe_options {
 	/* 1: keep s->probe_mass instead of queries; always with repeat */
 	int mass;
 	enum over_queries over;                 /* mass: sum or maximum over the queries */
+	/* mass: as KVzip+, divided by the length of the query token's hidden state, and times the
+	 * norm of the row's value output */
+	int weigh;
 };
 
 /* Return the tokens of the longest run, and of all runs together, on a context that ends before

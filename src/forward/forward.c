@@ -207,7 +207,8 @@ add_mass(const struct model *m, struct workspace *ws, uint32_t l, const struct p
 		m->ops->attend_mass(m->dev, c->mass[l].sum, c->mass[l].stride, &query, lse,
 		    &c->layer[l], QUERIES_SUM);
 	if (p->s->probe_mass != NULL)
-		probe_mass_add(p->s->probe_mass, c, l, &query, lse);
+		probe_mass_add(p->s->probe_mass, c, l, &query, lse,
+		    ws->x + (size_t)p->at * m->id.hidden);
 }
 
 /* Lets matmul() round activations to bf16 until round_products(m, 0). */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cache/value_norms.h"
 #include "forward/probe_mass.h"
 
 static size_t
@@ -85,7 +86,42 @@ probe_mass_free(struct probe_mass *p, const struct cache *c)
 	c->model->ops->free(c->model->dev, p->part);
 	free(p->start);
 	free(p->len);
+	free(p->host_x);
+	free(p->host_lse);
+	free(p->host_w);
 	free(p);
+}
+
+int
+probe_mass_weigh(struct probe_mass *p, const struct cache *c, uint32_t rows)
+{
+	const struct kv_model *id = &c->model->id;
+
+	p->host_x = malloc((size_t)rows * id->hidden * sizeof *p->host_x);
+	p->host_lse = malloc((size_t)rows * id->query_heads * sizeof *p->host_lse);
+	p->host_w = malloc(id->hidden * sizeof *p->host_w);
+	return p->host_x != NULL && p->host_lse != NULL && p->host_w != NULL ? 0 : MODEL_ENOMEM;
+}
+
+int
+probe_mass_times_norms(struct probe_mass *p, const struct cache *c)
+{
+	const uint32_t R = c->model->id.query_heads / c->model->id.kv_heads;
+	float *norms;
+	size_t i, n;
+	uint32_t l;
+	int rc = 0;
+
+	for (l = 0; rc == 0 && l < c->model->id.layers; l++) {
+		n = stored_rows(p, c, l) * R;
+		norms = malloc(n * sizeof *norms + 1);
+		rc = norms == NULL ? MODEL_ENOMEM :
+		    layer_value_norms(c->model, l, &c->layer[l], 1, norms);
+		for (i = 0; rc == 0 && i < n; i++)
+			p->mass[l][i] *= norms[i];
+		free(norms);
+	}
+	return rc;
 }
 
 /* Finds the rows of the range in each KV head of layer l. */
@@ -173,9 +209,49 @@ add_piece(struct probe_mass *p, const struct cache *c, const struct layer_rows *
 	return 1;
 }
 
+/* Returns the length of x behind the input norm of attention. w: host [D], NULL: there is none */
+static double
+normed_length(const float *x, const float *w, float eps, uint32_t D)
+{
+	double squared = 0, all = 0, y;
+	uint32_t i;
+
+	for (i = 0; i < D; i++) {
+		y = w != NULL ? (double)x[i] * w[i] : x[i];
+		squared += y * y;
+		all += (double)x[i] * x[i];
+	}
+	return sqrt(w != NULL ? squared / (all / D + eps) : squared);
+}
+
+/* Adds the log of each query token's length to its log-sum-exps lse[N][H], which divides its
+ * attention by that. x: device [N][D], the residual stream before the layer */
+static void
+divide_by_length(const struct probe_mass *p, const struct model *m, uint32_t l,
+    const struct query *query, float *lse, const float *x)
+{
+	const struct norm *norm = &m->layer[l].norm;
+	const size_t D = m->id.hidden, H = query->H;
+	float *w = norm->w != NULL ? p->host_w : NULL, *host = p->host_lse;
+	double length;
+	uint32_t n;
+	size_t h;
+
+	if (w != NULL)
+		m->ops->get(m->dev, w, norm->w, D * sizeof *w);
+	m->ops->get(m->dev, p->host_x, x, query->N * D * sizeof *x);
+	m->ops->get(m->dev, host, lse, query->N * H * sizeof *lse);
+	for (n = 0; n < query->N; n++) {
+		length = normed_length(p->host_x + n * D, w, norm->eps, (uint32_t)D);
+		for (h = 0; h < H; h++)
+			host[n * H + h] += (float)log(length);
+	}
+	m->ops->put(m->dev, lse, host, query->N * H * sizeof *lse);
+}
+
 void
 probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const struct query *query,
-    float *lse)
+    float *lse, const float *x)
 {
 	const struct layer_rows *rows = &c->layer[l];
 	const size_t at = (size_t)l * rows->heads;
@@ -189,6 +265,8 @@ probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const st
 	had = add_piece(p, c, &view, query, lse, had);
 	view = piece(p, rows, p->first + at, p->end + at);
 	add_piece(p, c, &view, query, lse, had);
+	if (p->host_x != NULL)
+		divide_by_length(p, c->model, l, query, lse, x);
 	c->model->ops->attend_mass(c->model->dev, p->range_mass[l], p->stride, query, lse, &view,
 	    p->over);
 }

@@ -26,6 +26,8 @@ struct probe_mass {
 	float *part;
 	uint64_t *start;
 	uint32_t *len;
+	/* probe_mass_weigh(): scratch, host [N][D], [N][H] and [D]; else NULL */
+	float *host_x, *host_lse, *host_w;
 };
 
 /* Returns a probe_mass of 0 for the rows that are stored in c now, for calls of forward() with up
@@ -33,14 +35,22 @@ struct probe_mass {
 struct probe_mass *probe_mass_new(const struct cache *c, enum over_queries over, uint32_t rows);
 void probe_mass_free(struct probe_mass *, const struct cache *c);      /* NULL allowed */
 
+/* KVzip+ (kvpress, 2025): has the attention that a probe token pays in a layer divided by the length
+ * of its input of attention, behind the norm; call it before the first range, and at the end
+ * probe_mass_times_norms(), which multiplies the mass of each row by the Euclidean norm of its
+ * value output. Return 0, or MODEL_ENOMEM. */
+int probe_mass_weigh(struct probe_mass *, const struct cache *c, uint32_t rows);
+int probe_mass_times_norms(struct probe_mass *, const struct cache *c);
+
 /* Begins a range: rows at positions from .. to-1. Rows at positions below `sink` are in the
  * softmax, too. Ranges must not overlap. Returns 0, or MODEL_ENOMEM. */
 int probe_mass_begin(struct probe_mass *, const struct cache *c, uint32_t sink, uint32_t from,
     uint32_t to);
 /* Adds the attention weights of these queries in layer l, to which their own rows have been
- * appended. lse: scratch, device [N][H]. Called by forward(). */
+ * appended. lse: scratch, device [N][H]; x: device [N][D], the residual stream before the layer.
+ * Called by forward(). */
 void probe_mass_add(struct probe_mass *, const struct cache *c, uint32_t l, const struct query *,
-    float *lse);
+    float *lse, const float *x);
 /* Ends the range: copies the mass of its rows to p->mass. */
 void probe_mass_end(struct probe_mass *, const struct cache *c);
 /* Sets the mass of the sinks of the last range to +inf. */

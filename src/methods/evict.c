@@ -355,8 +355,8 @@ mean_norms(float *mean, const float *lists, const struct kv_rows *rows, uint32_t
 		}
 }
 
-/* Changes the ranks of KV head g, `count` of whose rows will be chosen: the first ones in rank stay,
- * the others are weighed by their norms (CriticalKV, Feng et al. 2025, algorithm 1). */
+/* Changes the ranks of a KV head, `count` of whose rows will be chosen: the first ones in rank
+ * stay, the others are weighed by their norms (CriticalKV, Feng et al. 2025, algorithm 1). */
 static int
 weigh_rest(float *rank, uint32_t n, uint32_t count, const float *norm,
     const struct evict_options *opt)

@@ -177,6 +177,9 @@ PRESSES = {
     "KVComposePress-unstructured": (
         "KVComposePress(structured=False, compression_ratio=r)",
         lambda r, T: KVComposePress(structured=False, compression_ratio=r)),
+    "KVzipPress-plus": (
+        "KVzipPress(r, kvzip_plus_normalization=True)",
+        lambda r, T: KVzipPress(r, kvzip_plus_normalization=True)),
     "DuoAttentionPress": (
         "DuoAttentionPress(r), 128 sinks, 256 recent rows, examples/demo-model/duoattention.tsv",
         duo_attention),
