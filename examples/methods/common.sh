@@ -104,7 +104,7 @@ kind_of() {
 		kind='a whole number'
 		;;
 	chunk | chunks | cluster | draft | future | group | kernel | lag | page | patch | rank | \
-	window)
+	spiky | window)
 		kind='a whole number above 0'
 		;;
 	tsp_rate) kind='a share above 0, up to 1' ;;

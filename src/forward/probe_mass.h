@@ -35,9 +35,9 @@ struct probe_mass {
 struct probe_mass *probe_mass_new(const struct cache *c, enum over_queries over, uint32_t rows);
 void probe_mass_free(struct probe_mass *, const struct cache *c);      /* NULL allowed */
 
-/* KVzip+ (kvpress, 2025): has the attention that a probe token pays in a layer divided by the length
- * of its input of attention, behind the norm; call it before the first range, and at the end
- * probe_mass_times_norms(), which multiplies the mass of each row by the Euclidean norm of its
+/* KVzip+ (kvpress, 2025): has the attention that a probe token pays in a layer divided by the
+ * length of its input of attention, behind the norm; call it before the first range, and at the
+ * end probe_mass_times_norms(), which multiplies the mass of each row by the Euclidean norm of its
  * value output. Return 0, or MODEL_ENOMEM. */
 int probe_mass_weigh(struct probe_mass *, const struct cache *c, uint32_t rows);
 int probe_mass_times_norms(struct probe_mass *, const struct cache *c);
