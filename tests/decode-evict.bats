@@ -52,6 +52,22 @@ events() {
 	same "tova" tova "budget=17" --budget 17
 }
 
+@test "--every N evicts before the first token and after every N tokens, in a batch as alone" {
+	kv-decode -m gqa -n 10 --ids --ignore-eos --score knorm --evict budget=20 --every 4 -o x.kv text.kv >ids
+	# two evictions behind the first, and two tokens since then
+	assert_equal "$(see x.kv '{p for l in s.layers for p in l.rows}')" '{22}'
+	assert_equal "$(see x.kv '[e.position for e in s.events if e.kind == 3]')" "59 63 67"
+	kv-prefill -m gqa --ids --observe 4 --mass -o other.kv <(seq 3 3 90)
+	mkdir together
+	kv-decode -m gqa -n 10 --ignore-eos --ids --score knorm --evict budget=20 --every 4 --batch 2 -o together text.kv other.kv >/dev/null
+	cmp together/text.kv x.kv
+	kv-decode -m gqa -n 10 --ids --ignore-eos --score knorm --evict budget=20 --every 1 -o each.kv text.kv >ids
+	kv-decode -m gqa -n 10 --ids --ignore-eos --score knorm --evict budget=20 -o y.kv text.kv >ids
+	same_values each.kv y.kv s.logical_digest
+	run -2 --separate-stderr kv-decode -m gqa --every 4 text.kv
+	assert_equal "$stderr" "kv-decode: --every: what is evicted then? Give --evict, too"
+}
+
 @test "so are methods that nobody has proposed for it" {
 	same "keydiff" keydiff "budget=12 sink=2" --budget 12 --sink 2
 	same "snapkv window=3 kernel=3 pool=max" "snapkv --window 3 --kernel 3 --pool max" "budget=15" --budget 15

@@ -89,6 +89,24 @@ setup() {
 	assert_equal "$stderr" "kv-score: --weight: method lookahead does not use it"
 }
 
+@test "simlayer agrees with its formula for every option, and kv-evict --threshold 1 keeps what scores 1" {
+	local lazy
+	for lazy in 0 0.3 0.5 0.9 1; do
+		mksnapshot -L 4 -H 8 -G 2 -E 24 -N 150 -w 7 -o x.kv
+		agrees 0 simlayer lazy=$lazy recent=20
+		agrees 0 simlayer lazy=$lazy recent=60 window=5 sink=9
+		agrees 0 simlayer lazy=$lazy
+	done
+	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o x.kv
+	agrees 0 simlayer lazy=0 recent=3
+	all_agree
+	mksnapshot -L 2 -H 4 -G 2 -E 24 -N 150 -w 3 -o x.kv
+	kv-score --method SimLayerKV --lazy 0 --recent 20 --window 2 x.kv | kv-evict --threshold 1 -o y.kv
+	assert_equal "$(see y.kv '{tuple(p) for l in s.layers for p in l.positions} == {(0, 1, 2, 3) + tuple(range(132, 150))}')" True
+	run -2 --separate-stderr kv-score --method simlayer --lazy 1.1 -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: --lazy: 1.1 is not from 0 to 1"
+}
+
 @test "lagkv and cur agree with their formulas for every option, types of rows and partitions that do not fit" {
 	local shape norms lag
 	for shape in "-H 8 -G 2 -E 32 -N 150 --ragged" "-H 6 -G 3 -E 64 -N 68 -d f16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -d bf16"; do

@@ -129,6 +129,13 @@ for l in range(4):
 
 @test "capkv keeps the rows of CapPress" { same CapPress CapPress; }
 
+@test "simlayer keeps the rows of SimLayerKVPress" {
+	for ratio in $ratios; do
+		ratios=$ratio edit="s/\<X\>/$ratio/"
+		same SimLayerKVPress SimLayerKVPress
+	done
+}
+
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
 @test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }
@@ -198,6 +205,11 @@ for l in range(4):
 	same 'PrefillDecodingPress(TOVAPress, DecodingPress(TOVAPress))' PrefillDecodingPress --ids ids
 	edit='s/tova keep-last/keydiff/'
 	same 'PrefillDecodingPress(TOVAPress, DecodingPress(TOVAPress))' PrefillDecodingPress-KeyDiffPress --ids ids
+}
+
+@test "eviction after every three tokens keeps the rows of DecodingPress with that interval" {
+	more='--every 3 -n 8 --ids >ids' edit='s/tova keep-last/keydiff/'
+	same 'PrefillDecodingPress(TOVAPress, DecodingPress(TOVAPress))' PrefillDecodingPress-3 --ids ids
 }
 
 @test "a rate of all tokens keeps the rows of CompressionRatioDecodingPress, and generates the same tokens" {

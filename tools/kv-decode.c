@@ -31,6 +31,7 @@
 static struct decode_text_options text = { .limit = NOT_GIVEN, .top_p = 1 };
 static uint32_t at_once = AT_ONCE;
 static int plain;                       /* special tokens in texts are plain text */
+static uint32_t every;
 static int mass, query_stats, audit, keep;           /* keep: write the snapshot after the text */
 static uint32_t observe;
 static uint64_t device_memory;
@@ -80,6 +81,8 @@ static const struct opt opts[] = {
 	    "print token ids, one a line, instead of text; with --force read them", OPT_WRITES },
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
 	    "keep the queries of the last W tokens in FILE", OPT_WRITES },
+	{ 0, "every", OPT_COUNT, &every, 1, "N",
+	    "with --evict: evict after every N tokens, not after each", OPT_HOW },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
 	    "keep the attention mass of each row in FILE", OPT_WRITES },
 	{ 0, "query-stats", OPT_FLAG, &query_stats, 1, NULL,
@@ -97,7 +100,7 @@ static const struct tool tool = {
 	.name = "kv-decode",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
-	    "[--device DEVICE] [--evict WORDS] [--force FILE] [--ids | --json]\n"
+	    "[--device DEVICE] [--evict WORDS] [--every N] [--force FILE] [--ids | --json]\n"
 	    "[--ignore-eos] [--logits FILE] [--mass] [--min-p P] [--plain]\n"
 	    "[--products TYPE] [--progress WHEN] [--query-stats] [--questions FILE]\n"
 	    "[--report FILE] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve WORDS\n"
@@ -230,6 +233,9 @@ check_options(void)
 	if (evict != NULL && opt_evict_cache(&evictor, score, evict) != NULL)
 		die(EXIT_USAGE, "--score %s predicts the answer before its first token: use "
 		    "kv-prefill or kv-observe", evictor.scorer.method->name);
+	if (every != 0 && evict == NULL)
+		die(EXIT_USAGE, "--every: what is evicted then? Give --evict, too");
+	evictor.every = every;
 	if (evict != NULL && evictor.evictor.options.first_stage > 0)
 		die(EXIT_USAGE, "--evict first-stage: after each token the values of all rows "
 		    "would be multiplied by the output projection: evict the prompt so, and "

@@ -30,11 +30,11 @@ static const struct tool tool = {
 	.name = "kv-score",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
 	    "[--cross] [--device DEVICE] [--epsilon X] [--filters FILE] [--future N]\n"
-	    "[--keep-last] [--kernel K] [--lag N] [--local N] [--no-covariance]\n"
+	    "[--keep-last] [--kernel K] [--lag N] [--lazy X] [--local N] [--no-covariance]\n"
 	    "[--no-value-norm] [--norms WHICH] [--order WHICH] [--over-queries HOW]\n"
-	    "[--pool HOW] [--progress WHEN] [--query-stats FILE] [--reduce HOW]\n"
-	    "[--report FILE] [--since POSITION] [--sink N] [--weight WHAT] [--window W]\n"
-	    "[snapshot]",
+	    "[--pool HOW] [--progress WHEN] [--query-stats FILE] [--recent N]\n"
+	    "[--reduce HOW] [--report FILE] [--since POSITION] [--sink N] [--weight WHAT]\n"
+	    "[--window W] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,

@@ -8,13 +8,10 @@
 
 sink=4 future=512 epsilon=0.01 policy=ada-kvpress query_stats=''
 settings sink future epsilon policy query_stats
-if [ -n "$query_stats" ]; then
-	[ -e "$query_stats" ] || die "there is no file or folder $query_stats"
-	set -- --query-stats "$query_stats"
-	shared prefill
-else
-	set --
-	shared prefill --query-stats
-fi | kv-score --method expected --sink "$sink" --future "$future" --epsilon "$epsilon" "$@" |
+[ -z "$query_stats" ] || [ -e "$query_stats" ] || die "there is no file or folder $query_stats"
+set --
+[ -z "$query_stats" ] || set -- --query-stats "$query_stats"
+shared prefill --query-stats |
+	kv-score --method expected --sink "$sink" --future "$future" --epsilon "$epsilon" "$@" |
 	kv-evict --policy "$policy" --rate "$rate" -o "$out"
 report

@@ -15,9 +15,9 @@ static const char *over_name, *pool_name, *reduce_name, *order_name, *norms_name
 static const char *filters_path, *query_stats_path, *weight_name;
 static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
 static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN;
-static uint32_t future = NOT_GIVEN;
+static uint32_t future = NOT_GIVEN, last_rows = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
-static double epsilon = REAL_NOT_GIVEN;
+static double epsilon = REAL_NOT_GIVEN, lazy = REAL_NOT_GIVEN;
 static int keep_last, cross, no_covariance, no_value_norm;
 
 const struct opt score_opts[] = {
@@ -54,6 +54,10 @@ const struct opt score_opts[] = {
 	    "expected: leave out the covariance of queries", OPT_HOW },
 	{ 0, "no-value-norm", OPT_FLAG, &no_value_norm, 1, NULL,
 	    "expected: leave out the norm of the value", OPT_HOW },
+	{ 0, "recent", OPT_COUNT, &last_rows, 0, "N",
+	    "last rows that lazy layers of simlayer keep (1024)", OPT_HOW },
+	{ 0, "lazy", OPT_REAL, &lazy, 0, "X",
+	    "share of attention on both ends that makes a layer lazy (0.9)", OPT_HOW },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
 	    "use only the last W of the stored observation queries", OPT_HOW },
 	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
@@ -99,6 +103,8 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "query-stats", query_stats_path != NULL);
 	refuse_unused(method, "future", future != NOT_GIVEN);
 	refuse_unused(method, "epsilon", epsilon != REAL_NOT_GIVEN);
+	refuse_unused(method, "recent", last_rows != NOT_GIVEN);
+	refuse_unused(method, "lazy", lazy != REAL_NOT_GIVEN);
 	refuse_unused(method, "no-covariance", no_covariance);
 	refuse_unused(method, "no-value-norm", no_value_norm);
 }
@@ -138,6 +144,25 @@ load_query_stats(struct scorer *s)
 	memcpy(s->options.query_stats, s->calibration.hash, sizeof s->options.query_stats);
 }
 
+static void
+set_real(struct score_real *to, double value)
+{
+	to->value = value;
+	snprintf(to->text, sizeof to->text, "%g", value);
+}
+
+/* *o <- the options of simlayer. */
+static void
+set_lazy(struct score_options *o)
+{
+	if (lazy != REAL_NOT_GIVEN && !(lazy >= 0 && lazy <= 1))
+		die(EXIT_USAGE, "--lazy: %g is not from 0 to 1", lazy);
+	if (lazy != REAL_NOT_GIVEN)
+		set_real(&o->lazy, lazy);
+	if (last_rows != NOT_GIVEN)
+		o->recent = last_rows;
+}
+
 /* *o <- the options of expected and capkv. */
 static void
 set_later_queries(struct score_options *o)
@@ -148,10 +173,8 @@ set_later_queries(struct score_options *o)
 		die(EXIT_USAGE, "--epsilon %g: want 0 or more", epsilon);
 	if (future != NOT_GIVEN)
 		o->future = future;
-	if (epsilon != REAL_NOT_GIVEN) {
-		o->epsilon = epsilon;
-		snprintf(o->epsilon_text, sizeof o->epsilon_text, "%g", epsilon);
-	}
+	if (epsilon != REAL_NOT_GIVEN)
+		set_real(&o->epsilon, epsilon);
 	o->covariance &= !no_covariance;
 	o->value_norm &= !no_value_norm;
 }
@@ -194,6 +217,7 @@ opt_score(struct scorer *s, const char *name)
 		o.local = local;
 	o.norms = one_of("norms", norms_name, norms_names, o.norms);
 	set_later_queries(&o);
+	set_lazy(&o);
 	o.keep_last = keep_last;
 	o.cross = cross;
 	scorer_init(s, method, &o, processors());

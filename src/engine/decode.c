@@ -46,7 +46,18 @@ decode_evict(struct decode *d, struct engine_error *e)
 	if (rc == ENGINE_OK && cache_log(d->sequence->cache, KV_EVENT_EVICT, 0, 0,
 	    d->sequence->cache->model->id.layers) != 0)
 		rc = engine_fail(e, ENGINE_ERUN, "no memory for the event log");
+	d->evicted_at = d->sequence->cache->next_position;
 	return rc;
+}
+
+/* Evicts, if enough tokens have run since the last time. */
+static int
+evict_in_turn(struct decode *d, struct engine_error *e)
+{
+	if (d->evict == NULL ||
+	    d->sequence->cache->next_position - d->evicted_at < d->evict->every)
+		return ENGINE_OK;
+	return decode_evict(d, e);
 }
 
 int
@@ -115,8 +126,8 @@ decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 	int rc = begin_token(d, id, e);
 
 	*next = 0;
-	if (rc == ENGINE_OK && d->evict != NULL)
-		rc = decode_evict(d, e);
+	if (rc == ENGINE_OK)
+		rc = evict_in_turn(d, e);
 	if (rc == ENGINE_OK && d->generator != NULL)
 		rc = engine_ran(e, generator_end(d->generator, next, e->text, sizeof e->text));
 	return rc == ENGINE_OK ? grow_clusters(d->sequence, e) : rc;
@@ -157,6 +168,8 @@ decode_cut(struct decode *d, struct sequence_point *point, const uint32_t *ids, 
 		obs->have--;
 	if (sequence_cut(d->sequence, point) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the end of a text");
+	if (d->evicted_at > point->cache.position)
+		d->evicted_at = point->cache.position;
 	return run_singly(d, ids, n, e);
 }
 
@@ -203,8 +216,8 @@ end_turn(struct decode *d, struct engine_error *e)
 	}
 	if (rc == ENGINE_OK)
 		rc = end_token(d->sequence, e);
-	if (rc == ENGINE_OK && d->evict != NULL)
-		rc = decode_evict(d, e);
+	if (rc == ENGINE_OK)
+		rc = evict_in_turn(d, e);
 	return rc == ENGINE_OK ? grow_clusters(d->sequence, e) : rc;
 }
 

@@ -15,7 +15,7 @@ struct decode {
 	/* the caller's */
 	struct sequence *sequence;
 	struct workspace *ws;
-	struct cache_evictor *evict;    /* applied after every token; NULL = none */
+	struct cache_evictor *evict;    /* after evict->every tokens; NULL = none */
 	struct observation *obs;        /* gets the queries of the last tokens; NULL = none */
 	int greedy;                     /* the next token is the likeliest one */
 	/* how layers are offloaded as the text grows; NULL: none is */
@@ -26,6 +26,7 @@ struct decode {
 	/* decode_together()'s: batch and row of the last token; NULL before the first */
 	struct batch *batch;
 	uint32_t row;
+	uint32_t evicted_at;            /* decode_evict()'s: the next position then */
 };
 
 int decode_init(struct decode *, struct engine_error *);

@@ -19,6 +19,8 @@ struct evict_hook {
 };
 
 struct cache_evictor {
+	/* while decoding: evicts after so many tokens; 0 and 1: after each */
+	uint32_t every;
 	/* method NULL: rows are not scored. Its device becomes the cache's */
 	struct scorer scorer;
 	struct evictor evictor;         /* must not need to look ahead */

@@ -164,7 +164,7 @@ score_expected(const struct score_input *in, const struct score_options *opt, fl
 	for (i = 0; i < sinks; i++)
 		score[i] = INFINITY;
 	for (; i < n; i++)
-		score[i] = (float)((w.all[i - sinks] / R + opt->epsilon) * (opt->value_norm ?
+		score[i] = (float)((w.all[i - sinks] / R + opt->epsilon.value) * (opt->value_norm ?
 		    norm_of(in, (const char *)in->values + i * value, w.row) : 1));
 	free_work(&w);
 	return 0;

@@ -28,8 +28,10 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return opt->filters;
 	if (strcmp(name, "query-stats") == 0)
 		return opt->query_stats[0] != '\0' ? opt->query_stats : "text";
+	if (strcmp(name, "lazy") == 0)
+		return opt->lazy.text;
 	if (strcmp(name, "epsilon") == 0)
-		return opt->epsilon_text;
+		return opt->epsilon.text;
 	if (strcmp(name, "norms") == 0)
 		return norms_names[opt->norms];
 	*number = strcmp(name, "kernel") == 0 ? opt->kernel :
@@ -39,6 +41,7 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 	    strcmp(name, "cross") == 0 ? (uint64_t)opt->cross :
 	    strcmp(name, "local") == 0 ? opt->local :
 	    strcmp(name, "future") == 0 ? opt->future :
+	    strcmp(name, "recent") == 0 ? opt->recent :
 	    strcmp(name, "no-covariance") == 0 ? (uint64_t)!opt->covariance :
 	    strcmp(name, "no-value-norm") == 0 ? (uint64_t)!opt->value_norm :
 	    strcmp(name, "window") == 0 ? queries : opt->seed;

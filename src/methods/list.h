@@ -52,12 +52,16 @@ METHOD(expected, NEED_KEYS | NEED_VALUES | NEED_QUERY_STATS | NEED_ROPE,
     "sink future epsilon no-covariance no-value-norm query-stats", NO_OP,
     "expectedattention expected-attention expectedattentionstats",
     "attention that later queries are expected to pay, by value norm (ExpectedAttention)",
-    .kernel = 1, .sink = 4, .future = 512, .epsilon_text = "0", .covariance = 1,
+    .kernel = 1, .sink = 4, .future = 512, .epsilon = { 0, "0" }, .covariance = 1,
     .value_norm = 1)
 METHOD(capkv, NEED_KEYS | NEED_VALUES | NEED_QUERY_STATS | NEED_ROPE, "sink future query-stats",
     NO_OP, "cap",
     "share in the capacity of the values that later queries read (CapKV)",
     .kernel = 1, .sink = 4, .future = 512)
+METHOD(simlayer, NEED_WINDOW | NEED_LAYER, "window sink recent lazy", NO_OP,
+    "simlayerkv sim-layer-kv",
+    "1, but 0 between the ends of the text in layers that look only at these (SimLayerKV)",
+    .kernel = 1, .window = 1, .sink = 4, .recent = 1024, .lazy = { 0.9, "0.9" })
 METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)

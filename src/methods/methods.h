@@ -39,6 +39,12 @@ enum query_weight { WEIGHT_NONE, WEIGHT_VISIBLE };
 /* How cur makes one number of the norms of key and value */
 enum norms { NORMS_PRODUCT, NORMS_MEAN, NORMS_KEYS, NORMS_VALUES };
 
+/* A real option, and its text for labels */
+struct score_real {
+	double value;
+	char text[16];
+};
+
 struct score_options {
 	uint32_t kernel;        /* pooling width, odd; 1 = none */
 	enum pool pool;
@@ -58,9 +64,10 @@ struct score_options {
 	enum norms norms;       /* cur */
 	char filters[17];       /* qfilter: names the filters, 16 hexadecimal digits */
 	uint32_t future;        /* expected, capkv: later positions, at least 1 */
-	double epsilon;         /* expected: is added to the attention */
-	char epsilon_text[16];  /* the same for labels */
+	struct score_real epsilon;      /* expected: is added to the attention */
 	int covariance, value_norm;     /* expected: 0 = leave it out */
+	uint32_t recent;        /* simlayer: rows before the window */
+	struct score_real lazy; /* simlayer: share of the attention */
 	/* expected, capkv: names the query statistics of a file, as filters; "" = the text's */
 	char query_stats[17];
 };

@@ -44,8 +44,8 @@ from kvpress import (AdaKVPress, BlockPress, CapPress, ChunkKVPress, ChunkPress,
                      ExpectedAttentionPress, ExpectedAttentionStatsPress, FinchPress, KeyDiffPress,
                      KeyRerotationPress, KnormPress, KVComposePress, KVzipPress, LagKVPress,
                      LUKVPress, ObservedAttentionPress, PerLayerCompressionPress,
-                     PrefillDecodingPress, PyramidKVPress, QFilterPress, SnapKVPress,
-                     StreamingLLMPress, TOVAPress)
+                     PrefillDecodingPress, PyramidKVPress, QFilterPress,
+                     SimLayerKVPress, SnapKVPress, StreamingLLMPress, TOVAPress)
 
 import sine_filters
 
@@ -65,10 +65,10 @@ def rows_left(tokens, ratio):
     return max(1, int(tokens * (1 - ratio)))
 
 
-def decoding(press, ratio, tokens):
-    """As many rows after the prompt as after each token."""
+def decoding(press, ratio, tokens, interval=1):
+    """As many rows after the prompt as after each token, or after every few."""
     return PrefillDecodingPress(press(ratio), DecodingPress(
-        press(), compression_interval=1, target_size=rows_left(tokens, ratio)))
+        press(), compression_interval=interval, target_size=rows_left(tokens, ratio)))
 
 
 def decoding_ratio(press, ratio, tokens):
@@ -145,6 +145,9 @@ PRESSES = {
         "ExpectedAttentionStatsPress(r), statistics of tests/oracle/sine_filters.py",
         expected_stats),
     "CapPress": ("CapPress(r)", lambda r, T: CapPress(r)),
+    "SimLayerKVPress": (
+        "SimLayerKVPress(lazy_threshold=r, n_recent=100)",
+        lambda r, T: SimLayerKVPress(lazy_threshold=r, n_recent=100)),
     "StreamingLLMPress": ("StreamingLLMPress(r)", lambda r, T: StreamingLLMPress(r)),
     "SnapKVPress": ("SnapKVPress(r)", lambda r, T: SnapKVPress(r)),
     "TOVAPress": ("TOVAPress(r)", lambda r, T: TOVAPress(r)),
@@ -220,6 +223,9 @@ PRESSES = {
     "PrefillDecodingPress-KeyDiffPress": (
         "PrefillDecodingPress(KeyDiffPress(r), DecodingPress(KeyDiffPress(), 1, N))",
         lambda r, T: decoding(KeyDiffPress, r, T)),
+    "PrefillDecodingPress-3": (
+        "PrefillDecodingPress(KeyDiffPress(r), DecodingPress(KeyDiffPress(), 3, N))",
+        lambda r, T: decoding(KeyDiffPress, r, T, 3)),
     "CompressionRatioDecodingPress": (
         "PrefillDecodingPress(KeyDiffPress(r), "
         "CompressionRatioDecodingPress(KeyDiffPress(), r, 1))",

@@ -311,6 +311,32 @@ def capkv(snapshot, l, g, o):
     return np.concatenate([np.full(sinks, np.inf), np.mean(shares, axis=0)])
 
 
+def simlayer(snapshot, l, g, o):
+    """The whole layer is lazy, or not."""
+    layer, model = snapshot.layers[l], snapshot.model
+    sink, last, W = int(o.get('sink', 4)), int(o.get('recent', 1024)), int(o.get('window', 1))
+    queries, at = stored_queries(snapshot, l)
+    shares, short = [], False
+    for h in range(model['query_heads']):
+        kv = h // (model['query_heads'] // model['kv_heads'])
+        positions = np.array(layer.positions[kv])
+        front = positions < at[-W]
+        short = short or len(positions) <= sink + last + W or front.sum() < last
+        if short:
+            break
+        weights = attention(snapshot.array(l, 'keys', kv).astype(np.float64), positions,
+                            queries[h][-W:], at[-W:], sight(snapshot, l)).mean(axis=0)
+        end = int(front.sum())
+        shares.append(weights[positions < sink].sum() + weights[max(end - last, 0):end].sum())
+    positions = np.array(layer.positions[g])
+    score = np.ones(len(positions))
+    if not short and np.mean(shares) > float(o.get('lazy', 0.9)):
+        score[:] = 0
+        score[positions < sink] = 1
+        score[len(positions) - (last - W):] = 1
+    return score
+
+
 def recent(snapshot, l, g, o):
     sink = int(o.get('sink', 4))
     return np.array([np.inf if p < sink else float(p) for p in snapshot.layers[l].positions[g]])
@@ -332,7 +358,7 @@ def random(snapshot, l, g, o):
 
 
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
-                                     keydiff, lagkv, cur, qfilter, expected, capkv, recent,
+                                     keydiff, lagkv, cur, qfilter, expected, capkv, simlayer, recent,
                                      random)}
 
 
