@@ -59,7 +59,7 @@ for x, y in zip(kvsnapshot.read("ragged.kv").layers, read(change(open("ragged.kv
 
 @test "rows that stay are the bytes that they were, of every vector, and so is what belongs to them" {
 	python '
-types, with_stats = set(), 0
+types, with_stats, with_norms = set(), 0, 0
 for name, data in vectors("*"):
     if name.startswith(("kivi-", "residual-")):     # do not store each row by itself
         continue
@@ -72,14 +72,17 @@ for name, data in vectors("*"):
             assert (a is None) == (b is None), (name, what)
             for old, kept in zip(a or (), b or ()):
                 assert old[::2].tobytes() == kept.tobytes(), (name, what)
-        for what in "mass", "probe_mass":
-            for old, kept in zip(getattr(x, what) or (), getattr(y, what) or ()):
+        with_norms += x.value_norms is not None and x.value_norms_label == y.value_norms_label
+        for what in "mass", "probe_mass", "value_norms":
+            a, b = getattr(x, what), getattr(y, what)
+            assert (a is None) == (b is None), (name, what)
+            for old, kept in zip(a or (), b or ()):
                 assert old[:, ::2].tobytes() == kept.tobytes(), (name, what)
         stats = [(q.first, q.n, *(getattr(q, part).tobytes() for part in ("sums", "moduli", "products")))
                  for q in (x.query_stats, y.query_stats) if q is not None]
         assert stats == 2 * stats[:1], name
         with_stats += bool(stats)
-assert with_stats > 30
+assert with_stats > 30 and with_norms > 20
 assert types == {"bf16", "f16", "f32", *rowtypes.QUANTISED}'
 }
 
@@ -359,6 +362,84 @@ old, new = kvsnapshot.read(sys.argv[1]), kvsnapshot.read("scored.kv")
 for x, y in zip(old.layers, new.layers):
     assert y.score_label == "modulus" and np.isfinite(np.concatenate(y.scores)).all()
     assert x.query_stats.mean.tobytes() == y.query_stats.mean.tobytes()' "$VECTORS/$name.kv"
+	done
+}
+
+@test "norms of value outputs go with their rows, and with the values that they are of" {
+	mksnapshot -L 3 -H 6 -G 2 -N 20,0 -T 30 --mass --paid --value-norms l2 --scores random -z -o full.kv
+	mksnapshot -L 3 -H 6 -G 2 -N 20,0 -T 30 --mass --paid --scores random -z -o without.kv
+	run -2 mksnapshot --value-norms l3 -o no.kv
+	"$PYTHON" third.py <full.kv >third.kv 2>said
+	assert_equal "$(cat said)" ""
+	kv-check -q full.kv third.kv
+	python '
+def stored(data):
+    """The headers and the blocks of the sections vNRM."""
+    sections = kvsnapshot.container.read(io.BytesIO(data)).sections
+    return [(s.layer, s.hash, s.table_hash, s.blocks) for s in sections if s.type == "vNRM"]
+def norms(data):
+    return [(l.index, l.value_norms_label, [v.tobytes() for v in l.value_norms])
+            for l in read(data).layers if l.value_norms]
+def other(dtype):
+    return {"keys": dtype, "values": dtype}
+for name, data in (*vectors("vnrm*"), ("full", open("full.kv", "rb").read())):
+    want, old = stored(data), read(data)
+    types = [(l.key_type, l.value_type) for l in old.layers]
+    assert want and norms(data), name
+    for what in ({}, {"keys": "int8"}, {"keys": "fp8", "residual": 3}, {"keep": lambda l: [p >= 0 for p in l.positions]}):
+        if "residual" in what and name == "vnrm-quantised":
+            continue
+        assert stored(change(data, **what)) == want, (name, what)
+    scored = io.BytesIO()
+    kvsnapshot.score_stream(lambda l: [v.sum(axis=0) for v in l.value_norms] if l.value_norms else [0 * p for p in l.positions],
+                            io.BytesIO(data), scored)
+    assert stored(scored.getvalue()) == want, name
+    for keep in (lambda l: [p % 2 == 0 for p in l.positions], lambda l: [p > 1 for p in l.positions],
+                 lambda l: [[] for p in l.positions], lambda l: [range(len(p))[-1:] for p in l.positions]):
+        for types in {}, {"keys": "int8"}:
+            new = read(change(data, keep=keep, **types))
+            for x, y in zip(old.layers, new.layers):
+                assert x.value_norms_label == y.value_norms_label, name
+                assert (x.value_norms is None) == (y.value_norms is None), name
+                for v, rows, kept in zip(x.value_norms or (), keep(x), y.value_norms or ()):
+                    assert v[:, rows if len(rows) else []].tobytes() == kept.tobytes() and kept.dtype == v.dtype, name
+    # of the layers alone whose values are stored otherwise
+    want = [n for n, l in zip(norms(data), [l for l in old.layers if l.value_norms]) if l.value_type == "int8"]
+    for more in {}, {"keep": lambda l: [p >= 0 for p in l.positions]}:
+        assert norms(change(data, values="int8", **more)) == want, name
+    out = io.BytesIO()
+    assert kvsnapshot.change_rows(io.BytesIO(data), out, values="int8") == ["vNRM"], name
+    new = [old.layers[0].value_type] + ["int8"] * (len(old.layers) - 1)
+    assert norms(change(data, values=new)) == [n for n in norms(data) if new[n[0]] == old.layers[n[0]].value_type], name
+full, bare, third = (kvsnapshot.read(n + ".kv") for n in ("full", "without", "third"))
+for x, y, z in zip(full.layers, bare.layers, third.layers):
+    assert y.value_norms is y.value_norms_label is None and x.value_norms_label == z.value_norms_label == "l2"
+    assert [v.shape for v in x.value_norms] == [(3, 20), (3, 0)] and (x.value_norms[0] > 0).all()
+    rows = x.positions[0] % 3 != 1
+    assert 0 < rows.sum() < 20 and (x.value_norms[0][:, rows] == z.value_norms[0]).all()
+    assert not (x.value_norms[0] == x.mass[0]).any() and not (x.value_norms[0] == x.probe_mass[0]).any()
+    for what in "mass", "probe_mass", "scores", "keys", "values":
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(getattr(x, what), getattr(y, what)))
+assert len({l.value_norms[0].tobytes() for l in full.layers}) == 3'
+	run --separate-stderr bash -c '"$PYTHON" -c "import kvsnapshot; kvsnapshot.row_stage(values=\"int8\")" <full.kv >x.kv'
+	assert_equal "$stderr" "-c: dropped vNRM: not of these rows"
+}
+
+@test "a stage of scores in Python reads norms of value outputs" {
+	cat >critical.py <<-'END'
+		import kvsnapshot
+		def score(layer):
+		    return [(m * v).mean(axis=0) for m, v in zip(layer.mass, layer.value_norms)]
+		kvsnapshot.stage(score, "critical")
+	END
+	for name in vnrm vnrm-empty-heads vnrm-planes; do
+		"$PYTHON" critical.py <"$VECTORS/$name.kv" >scored.kv
+		python '
+old, new = kvsnapshot.read(sys.argv[1]), kvsnapshot.read("scored.kv")
+for x, y in zip(old.layers, new.layers):
+    assert y.score_label == "critical" and x.value_norms_label == y.value_norms_label in ("l1", "l2")
+    for m, v, w, s in zip(x.mass, x.value_norms, y.value_norms, y.scores, strict=True):
+        assert v.tobytes() == w.tobytes() and s.tolist() == (m * v).mean(axis=0).tolist()' "$VECTORS/$name.kv"
 	done
 }
 

@@ -4,7 +4,7 @@ import json
 
 from kvwrite import (NONE, Section, bits, canonical, clusters, event, head_keys, low_rank, mass,
                      pack, pages, paid, positions, queries, query_stats, query_sums, scores, stream,
-                     u32s)
+                     u32s, value_norms)
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 INF = float('inf')
@@ -81,12 +81,13 @@ def kept_first(lists):
 
 
 def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=None, logits=False,
-             tools=None, codec=0, tensor=None, stats=None):
+             tools=None, codec=0, tensor=None, stats=None, norms=None):
     """The sections of a snapshot from its HEAD and, for each layer, its lists of positions.
 
     window: positions of the observation queries. weighed: with the attention received.
     paying: label of the attention paid. scored: label of the scores. stats: for each layer `first`
-    and the number of queries of its query statistics, None for a layer without.
+    and the number of queries of its query statistics, None for a layer without. norms:
+    for each layer the label of its norms of value outputs, or None.
     tensor: bytes of count elements from (count, seed, dtype), when not numbers().
     """
     model, dtype = h['model'], h['dtype']
@@ -106,6 +107,9 @@ def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=N
         if paying:
             values = kept_first(received(layer, model, n + 1))
             out.append(Section('pAID', paid(paying, values), n, 4, codec))
+        if norms and norms[n]:
+            out.append(Section('vNRM', value_norms(norms[n], received(layer, model, n + 2)), n, 4,
+                               codec))
         if scored:
             values = [INF if i % 5 == 0 else v for i, v in enumerate(numbers(rows, n + 3))]
             out.append(Section('sCOR', scores(scored, values), n, 4, codec))

@@ -274,6 +274,11 @@ def paid(label, lists):
     return label.encode().ljust(192, b'\0') + mass(lists)
 
 
+def value_norms(label, lists):
+    """vNRM (4.23), lists as in mass()."""
+    return label.encode().ljust(192, b'\0') + mass(lists)
+
+
 def scores(label, values):
     """sCOR (4.6)."""
     return label.encode().ljust(192, b'\0') + struct.pack(f'<{len(values)}f', *values)

@@ -6,10 +6,10 @@
 The same bytes come out on every machine. good.py, bad.py, badindex.py and badjson.py hold the
 vectors, goodrows.py and badrows.py those with quantised rows, goodresidual.py and badresidual.py
 those with full rows behind them, goodkivi.py and badkivi.py those with KIVI's types,
-goodquerystats.py and badquerystats.py those with query statistics; kvwrite.py is the writer,
-kvrow.py and kvkivi.py quantise rows, kvhead.py puts full ones behind. The .dump beside a passed
-vector is made by tests/format/check_vectors.py --update, and read by a person before it is
-committed.
+goodquerystats.py and badquerystats.py those with query statistics, goodvaluenorms.py and
+badvaluenorms.py those with norms of value outputs; kvwrite.py is the writer, kvrow.py and kvkivi.py
+quantise rows, kvhead.py puts full ones behind. The .dump beside a passed vector is made by
+tests/format/check_vectors.py --update, and read by a person before it is committed.
 """
 
 import itertools
@@ -25,11 +25,13 @@ import badkivi
 import badquerystats
 import badresidual
 import badrows
+import badvaluenorms
 import good
 import goodkivi
 import goodquerystats
 import goodresidual
 import goodrows
+import goodvaluenorms
 
 
 def write(folder, name, data):
@@ -42,12 +44,12 @@ def main(arguments):
     folder = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
     for name, data in itertools.chain(good.vectors(), goodrows.vectors(),
                                       goodresidual.vectors(), goodkivi.vectors(),
-                                      goodquerystats.vectors()):
+                                      goodquerystats.vectors(), goodvaluenorms.vectors()):
         write(os.path.join(folder, 'passed'), f'{name}.kv', data)
     for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors(),
                                                 badjson.vectors(), badrows.vectors(),
                                                 badresidual.vectors(), badkivi.vectors(),
-                                                badquerystats.vectors()):
+                                                badquerystats.vectors(), badvaluenorms.vectors()):
         write(os.path.join(folder, 'failed'), f'{name}.kv', data)
         write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
 

@@ -152,6 +152,18 @@ class Layer:
         return None if p is None else [per_query_head(one) for one in p.values]
 
     @cached_property
+    def value_norms(self):
+        """[G] f32 [R][S]: norms of what the values of rows add to the residual stream, of value
+        times output projection (kv-snapshot(5), 4.23); value_norms_label says which norm"""
+        v = self._raw.value_norms
+        return None if v is None else [per_query_head(one) for one in v.values]
+
+    @property
+    def value_norms_label(self):
+        """'l1' or 'l2'"""
+        return None if self._raw.value_norms is None else self._raw.value_norms.label
+
+    @cached_property
     def scores(self):
         """[G] f32 [S]; score_label says how they were made"""
         s = self._raw.scores

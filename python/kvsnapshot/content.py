@@ -73,6 +73,7 @@ class Layer:
         self.query_stats = None              # querystats.py
         self.mass = None                     # [G][query heads of it] Numbers
         self.paid = None
+        self.value_norms = None              # valuenorms.py
         self.scores = None
         self.keys = self.values = None
         self.heads = {}                      # 'keys', 'values': [G] bytes of each KV head

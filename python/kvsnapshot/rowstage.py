@@ -198,6 +198,8 @@ class Change:
             'mASS': lambda: lists_of(layer.mass, rows),
             'pAID': lambda: (label_of(snapshot.layers[index].paid.label) +
                              lists_of(layer.probe_mass, rows)),
+            'vNRM': lambda: (label_of(layer.value_norms_label) +
+                             lists_of(layer.value_norms, rows)),
             'sCOR': lambda: label_of(layer.score_label) + lists_of(layer.scores, rows),
             'KEYS': lambda: rows_in(f'KEYS layer {index}', layer.stored_keys, layer.key_store,
                                     keys, counts, rows),
@@ -207,6 +209,8 @@ class Change:
         for section, data in waiting:
             kind, element = section.type, section.element
             if kind in indexes.PARSERS and not (same and not retyped['KEYS']):
+                self.dropped.add(kind)
+            elif kind == 'vNRM' and retyped['VALS']:        # of the values as they were (4.23)
                 self.dropped.add(kind)
             elif kind in make and not (same and not retyped.get(kind)):
                 if kind in retyped:
@@ -242,11 +246,11 @@ def change_rows(source, target, keep=None, keys=None, values=None, label='extern
     all layers, or a list for each; None: the types that they have. residual: how many of the last
     rows of each KV head stay full behind quantised ones, 0: none; None: as in the snapshot, where
     something of it stays quantised, else with kivi2 and kivi4 as in the snapshot, or 128, and with
-    other types none. Returns the types of the sections that it has dropped, since they depend on
-    rows or keys that have changed. Raises Bad for what is read, ValueError for what keep() returns,
-    for rows that a type cannot hold, for rows that do not all stay where the snapshot has a
-    residual and they keep their type, and for another residual beside rows that keep theirs; then
-    the output has no end."""
+    other types none. Returns the types of the sections that it has dropped, since they depend
+    on rows, keys or values that have changed. Raises Bad for what is read, ValueError for what
+    keep() returns, for rows that a type cannot hold, for rows that do not all stay where the
+    snapshot has a residual and they keep their type, and for another residual beside rows that
+    keep theirs; then the output has no end."""
     change = Change(keep, keys, values, label, residual)
     snapshot, tape, waiting = Snapshot(), [], []
     signature, writer, preamble = Signature(change.options), None, b''

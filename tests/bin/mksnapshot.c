@@ -16,7 +16,8 @@
 static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary = 1000;
 static uint32_t window, own, tokens;
 static uint64_t seed;
-static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset;
+static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset,
+    *value_norms;
 static int ragged, logits, mass, paid, query_stats;
 static uint32_t sees, softcap;
 
@@ -39,6 +40,8 @@ static const struct opt opts[] = {
 	    "statistics of queries, by chance, from position 4 on", OPT_HOW },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL, "attention received, by chance", OPT_HOW },
 	{ 0, "paid", OPT_FLAG, &paid, 1, NULL, "attention paid, by chance", OPT_HOW },
+	{ 0, "value-norms", OPT_STRING, &value_norms, 0, "NORM",
+	    "l1 or l2: norms of value outputs, by chance", OPT_HOW },
 	{ 0, "scores", OPT_STRING, &scores_from, 0, "FROM",
 	    "\"random\", or a file of numbers for each layer", OPT_HOW },
 	{ 0, "keys", OPT_STRING, &keys_from, 0, "FILE",
@@ -292,19 +295,23 @@ write_query_stats(struct kv_writer *w, uint32_t layer)
 	free(sum);
 }
 
+/* how: label, NULL: the section has none */
 static void
-write_mass(struct kv_writer *w, const char *type, uint32_t layer, uint64_t total, int labelled)
+write_mass(struct kv_writer *w, const char *type, uint32_t layer, uint64_t total, const char *how)
 {
-	char label[KV_SCORE_LABEL] = "test";
+	char label[KV_SCORE_LABEL] = { 0 };
 	size_t n = total * (query_heads / kv_heads), i;
 	uint32_t *bits = must_alloc(n, sizeof *bits);
 	struct kv_span content[2] = { { label, sizeof label }, { bits, n * sizeof *bits } };
 
+	if (how != NULL)
+		strncpy(label, how, sizeof label - 1);
 	start_random(layer, type);
 	fill(bits, n * sizeof *bits, KV_F32);
 	for (i = 0; i < n; i++)
 		bits[i] &= 0x7fffffff;
-	output_check(w, kv_write(w, type, layer, sizeof *bits, content + !labelled, 1 + labelled));
+	output_check(w, kv_write(w, type, layer, sizeof *bits, content + (how == NULL),
+	    how == NULL ? 1 : 2));
 	free(bits);
 }
 
@@ -369,9 +376,11 @@ write_layer(struct kv_writer *w, uint32_t layer, const uint32_t *asked)
 	if (query_stats)
 		write_query_stats(w, layer);
 	if (mass)
-		write_mass(w, "mASS", layer, kv_rows_total(&rows), 0);
+		write_mass(w, "mASS", layer, kv_rows_total(&rows), NULL);
 	if (paid)
-		write_mass(w, "pAID", layer, kv_rows_total(&rows), 1);
+		write_mass(w, "pAID", layer, kv_rows_total(&rows), "test");
+	if (value_norms != NULL)
+		write_mass(w, "vNRM", layer, kv_rows_total(&rows), value_norms);
 	write_scores(w, layer, kv_rows_total(&rows));
 	write_tensor(w, "KEYS", layer, kv_rows_total(&rows));
 	write_tensor(w, "VALS", layer, kv_rows_total(&rows));
@@ -413,6 +422,9 @@ main(int argc, char **argv)
 	tool_start(&tool, argc, argv);
 	if (preset != NULL)
 		take_preset();
+	if (value_norms != NULL && strcmp(value_norms, "l1") != 0 &&
+	    strcmp(value_norms, "l2") != 0)
+		die(EXIT_USAGE, "--value-norms: there is no '%s'", value_norms);
 	asked = must_alloc(kv_heads, sizeof *asked);
 	parse_rows(asked);
 	make_head(&head);

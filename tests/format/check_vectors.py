@@ -22,6 +22,7 @@ sys.path.append(VECTORS)
 import check_kivi
 import check_querystats
 import check_residual
+import check_valuenorms
 import good
 import goodrows
 import kvdump
@@ -99,7 +100,7 @@ def small():
     """Vectors small enough to be damaged at every byte: plain and compressed."""
     return [(name, load('passed', f'{name}.kv'))
             for name in ('minimal', 'full-planes', 'rows-int8', 'kivi-full-rows-not-finite',
-                         'residual-width-1', 'query-stats-width-1')]
+                         'residual-width-1', 'query-stats-width-1', 'vnrm-element-2')]
 
 
 def truncation():
@@ -139,6 +140,8 @@ def logical():
     assert len(digests('residual-beside', 'residual-beside-lz4')) == 1
     assert len(digests('query-stats', 'query-stats-lz4', 'query-stats-planes',
                        'query-stats-unknown')) == 1
+    assert len(digests('vnrm', 'vnrm-lz4', 'vnrm-planes', 'vnrm-unknown')) == 1
+    assert len(digests('vnrm-empty-heads', 'vnrm-empty-heads-planes')) == 1
     assert len(digests('rows-q8_0', 'rows-q8_0-hadamard', 'rows-q4_0', 'rows-int8')) == 4
     assert len(digests('ragged-bf16', 'ragged-f16', 'ragged-f32', 'full', 'minimal')) == 5
 
@@ -277,7 +280,8 @@ def program():
 CHECKS = (passed, failed, regenerate, truncation, flipped, logical, blocks, content, rows,
           recorded, indexes, program, check_residual.residual, check_residual.residual_refused,
           check_kivi.kivi_recorded, check_kivi.kivi_refused, check_querystats.query_stats,
-          check_querystats.query_stats_arrays)
+          check_querystats.query_stats_arrays, check_valuenorms.value_norms,
+          check_valuenorms.value_norms_arrays)
 
 
 def update():

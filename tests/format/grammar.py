@@ -24,13 +24,14 @@ import good                                       # noqa: E402
 import goodquerystats                             # noqa: E402
 import goodresidual                               # noqa: E402
 import goodrows                                   # noqa: E402
+import goodvaluenorms                             # noqa: E402
 import kvkivi                                     # noqa: E402
 import kvread                                     # noqa: E402
 import kvrow                                      # noqa: E402
 from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
 
-KNOWN = ('TOKS POSN oBSq qSTa mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt pROv '
-         'pADD qXYz qXYZ qpYZ XTRA').split()
+KNOWN = ('TOKS POSN oBSq qSTa mASS pAID vNRM sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt '
+         'pROv pADD qXYz qXYZ qpYZ XTRA').split()
 COUNTS = (0, 1, 2, 3, 4, 7, 8, 9, 11, 64, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 24) - 1,
           1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32,
           (1 << 53) + 1,
@@ -61,6 +62,10 @@ BESIDE = (b' ', b'\n', b'\t', b'\r', b'\x0b', b'\x0c', b'\xc2\xa0', b'\xef\xbb\x
           b',', b'{}', b'//')
 F64S = (0.0, -0.0, 1.0, -1.0, 5e-324, -5e-324, 1.7976931348623157e308, -1.7976931348623157e308,
         float('inf'), -float('inf'), float('nan'), -float('nan'))
+F32_BITS = (0, 1 << 31, 1, 0x80000001, 0x3f800000, 0xbf800000, 0x7f7fffff, 0x7f800000, 0xff800000,
+            0x7f800001, 0x7fc00000, 0xffc00000)
+NORMS = (b'l1', b'l2', b'l1', b'l2', b'', b'l', b'l3', b'L1', b'l1 ', b' l2', b'l12', b'l2\0x',
+         b'l1' + bytes(189) + b'\1', b'l' * 192, b'l2' + b' ' * 190, b'\0l1', b'\xff', b'max')
 RESIDUALS = (32, 64, 96, 128, 4096, 0, 1, 2, 5, 16, 31, 33, 48, 4095, 4097, 4128, -32, 1 << 31,
              1 << 32, 1 << 64)
 ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
@@ -274,6 +279,21 @@ def edit_stats(r, content):
     return bytes(content)
 
 
+def edit_norms(r, content):
+    """Another label, which may be right; an f32 otherwise, often the first or the last one; one
+    more, or one less."""
+    content, what = bytearray(content), r.randrange(6)
+    count = len(content) // 4 - 48
+    if what < 2:
+        return r.choice(NORMS).ljust(192, b'\0') + bytes(content[192:])
+    if what == 2:
+        return bytes(content[:-4]) if r.random() < .5 else bytes(content) + bytes(4)
+    if count > 0:
+        at = r.choice((0, count - 1, r.randrange(count), r.randrange(count)))
+        struct.pack_into('<I', content, 192 + 4 * at, r.choice(F32_BITS))
+    return bytes(content)
+
+
 def edit_section(r, sections):
     s = r.choice(sections)
     what = r.randrange(8)
@@ -289,6 +309,8 @@ def edit_section(r, sections):
         s.set(edit_label(r, s.content))
     elif s.type == 'qSTa' and what < 4:
         s.set(edit_stats(r, s.content))
+    elif s.type == 'vNRM' and what < 4:
+        s.set(edit_norms(r, s.content))
     elif s.type in ('KEYS', 'VALS') and s.element == 1 and len(s.content) > 1 and what < 4:
         s.set(edit_half(r, s.content))
     elif what < 6:
@@ -369,6 +391,28 @@ def with_stats(r):
     return out
 
 
+def with_norms(r):
+    """Norms of value outputs in some layers, of KV heads with rows and without; at times a label or
+    number is not what it may be."""
+    def label():
+        return r.choice(('l1', 'l2', 'l2', None))
+    kind = r.randrange(3)
+    if kind == 0:
+        out = goodvaluenorms.beside(norms=[label(), label()])
+    elif kind == 1:
+        out = goodvaluenorms.empty()
+    else:
+        heads = r.choice((1, 2, 3))
+        out = good.sections(good.head(2, heads * r.choice((1, 2, 4)), heads, 2, next_position=9),
+                            [[list(range(r.choice((0, 1, 5)))) for _ in range(heads)]
+                             for _ in range(2)], [1, 2], norms=[label(), label()])
+    if r.random() < .5:
+        for s in out:
+            if s.type == 'vNRM':
+                s.set(edit_norms(r, s.content))
+    return out
+
+
 def other_width(r, E, often):
     """Some channels of E that are rotated, and layers in which none is."""
     rope = {}
@@ -380,7 +424,7 @@ def other_width(r, E, often):
 
 
 def sound(r):
-    kind = r.randrange(11)
+    kind = r.randrange(12)
     if kind == 0:
         return good.logged(r.choice((None, good.runs())))
     if kind == 1:
@@ -397,8 +441,10 @@ def sound(r):
                          goodrows.indexed_hadamard))()
     if kind in (7, 8):
         return with_full(r)
-    if kind > 8:
+    if kind in (9, 10):
         return with_stats(r)
+    if kind == 11:
+        return with_norms(r)
     h = r.choice([h for _, h in good.families()])
     return good.sections(h, [[[0]]] * h['model']['layers'], [0], tools=good.TOOLS)
 

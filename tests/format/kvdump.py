@@ -104,6 +104,9 @@ def lines(snapshot):
         if layer.paid:
             yield f'layer {n} paid {json.dumps(layer.paid.label)}'
             yield from query_heads(n, 'paid', layer.paid.values)
+        if layer.value_norms:
+            yield f'layer {n} value norms {json.dumps(layer.value_norms.label)}'
+            yield from query_heads(n, 'value norms', layer.value_norms.values)
         if layer.scores:
             yield f'layer {n} scores {json.dumps(layer.scores.label)}'
             for g, values in enumerate(layer.scores.values):
@@ -171,6 +174,8 @@ def as_json(snapshot):
         if layer.paid:
             entry['paid'] = {'label': layer.paid.label,
                              'values': [[numbers(v) for v in head] for head in layer.paid.values]}
+        if layer.value_norms:
+            entry['value_norms'] = layer.value_norms._asdict()
         if layer.scores:
             entry['scores'] = {'label': layer.scores.label,
                                'values': [numbers(v) for v in layer.scores.values]}
