@@ -37,7 +37,7 @@ $1" "${@:2}"
 }
 
 @test "a stage in Python that drops rows writes what kv-evict --rows writes of these rows, and keeps scores" {
-	mksnapshot -L 3 -H 8 -G 4 -N 90,12,5,0 -T 200 -w 5 --query-stats --mass --paid --scores random --logits -o ragged.kv
+	mksnapshot -L 3 -H 8 -G 4 -N 90,12,5,0 -T 200 -w 5 --query-stats --mass --paid --value-norms l2 --scores random --logits -o ragged.kv
 	mksnapshot -L 2 -G 2 -N 9000 --scores random -z -o long.kv
 	kv-prefill -m "$DEMO" --observe 16 -o real.kv "$ROOT/examples/prompts/harbour.txt"
 	kv-score --method snapkv real.kv | kv-evict --rate 0.5 --keep-queries -o again.kv

@@ -47,6 +47,14 @@ norms() {
 	assert_equal "$(see x.kv '[l.value_norms for l in s.layers]')" 'None None None None'
 }
 
+@test "they belong to the values: kept with other keys, dropped with values of another type" {
+	kv-quantize --keys q8_0 -o x.kv 200.kv
+	norms made 1e-6 "$DEMO" x.kv
+	run -0 --separate-stderr kv-quantize --values q8_0 -o x.kv 200.kv
+	assert_equal "$stderr" "kv-quantize: norms of value outputs are dropped: they are of the values before"
+	assert_equal "$(see x.kv '[l.value_norms for l in s.layers]')" 'None None None None'
+}
+
 @test "--first-stage chooses a share by score and the others by score and norm, under every policy" {
 	local policy share
 	for policy in uniform ada ada-kvpress pyramid-exact global; do
@@ -73,9 +81,9 @@ norms() {
 
 @test "sinks, recent rows, rows before --since and streaming heads are those of one stage" {
 	kv-evict --budget 60 --first-stage 0.5 --sink 3 --recent 20 -o kept.kv scored.kv
-	assert_equal "$(see kept.kv '{tuple(p)[:3] + tuple(p)[-20:] == (0, 1, 2) + tuple(range(180, 200)) and len(p) == 60 for l in s.layers for p in l.positions}')" True
+	assert_equal "$(see kept.kv '{tuple(p)[:3] + tuple(p)[-20:] == (0, 1, 2) + tuple(range(180, 200)) and len(p) == 60 for l in s.layers for p in l.positions}')" '{True}'
 	kv-evict --budget 30 --first-stage 0.5 --since 100 -o kept.kv scored.kv
-	assert_equal "$(see kept.kv '{len(p) == 130 and list(p)[:100] == list(range(100)) for l in s.layers for p in l.positions}')" True
+	assert_equal "$(see kept.kv '{len(p) == 130 and list(p)[:100] == list(range(100)) for l in s.layers for p in l.positions}')" '{True}'
 	printf '1 0\n0 1\n1 1\n0 0\n' >mask
 	kv-evict --budget 60 --first-stage 0.5 --head-mask mask --sink 2 --recent 10 -o kept.kv scored.kv
 	kv-evict --budget 60 --head-mask mask --sink 2 --recent 10 -o plain.kv scored.kv

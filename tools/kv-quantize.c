@@ -67,6 +67,15 @@ write_rows(struct kv_reader *r, struct kv_writer *w, const struct kv_section *se
 	free(made);
 }
 
+/* Returns the section whose rows this one is made from, KEYS or VALS, or its own kind. */
+static enum kv_kind
+made_from(enum kv_kind kind)
+{
+	if (kind == KV_VNRM)
+		return KV_VALS;
+	return kv_kind_is(kind, KV_INDEX) ? KV_KEYS : kind;
+}
+
 /* Copies the snapshot with the types of `to`. */
 static void
 quantize(struct kv_reader *r, struct kv_writer *w, const struct kv_head *to, struct sums *keys,
@@ -81,14 +90,14 @@ quantize(struct kv_reader *r, struct kv_writer *w, const struct kv_head *to, str
 	progress_start("quantize", from->model.layers, "layers");
 	while (input_next(r, &sec)) {
 		const int is_rows = sec.kind == KV_KEYS || sec.kind == KV_VALS;
-		const enum kv_kind rows = kv_kind_is(sec.kind, KV_INDEX) ? KV_KEYS : sec.kind;
+		const enum kv_kind rows = made_from(sec.kind);
 
 		if (sec.kind == KV_PROV)
 			continue;               /* inherited */
 		sums = sec.kind == KV_KEYS ? keys : values;
 		if (is_rows)
 			sums->before += sec.raw_size;
-		if ((!is_rows && rows != KV_KEYS) || kv_head_row_type(from, rows, sec.layer) ==
+		if ((!is_rows && rows == sec.kind) || kv_head_row_type(from, rows, sec.layer) ==
 		    kv_head_row_type(to, rows, sec.layer)) {
 			output_copy(r, w);      /* unknown sections too: the rows stay */
 			sums->after += is_rows ? sec.raw_size : 0;
@@ -100,6 +109,9 @@ quantize(struct kv_reader *r, struct kv_writer *w, const struct kv_head *to, str
 			progress(sec.layer + 1);
 	}
 	progress_end();
+	if (dropped >> KV_VNRM & 1)
+		warning("norms of value outputs are dropped: they are of the values before");
+	dropped &= KV_ALL_INDEXES;
 	if (dropped != 0)
 		warning("indexes of the keys before are dropped: make them again with %s",
 		    index_commands(names, dropped));

@@ -2,12 +2,12 @@
  *
  * Zhang et al. 2024, "SimLayerKV: A Simple Framework for Layer-Level KV Cache Reduction".
  *
- * A layer is lazy if the attention of the last W queries (1), averaged over them and over all query
- * heads, that goes to the first positions (sink, 4) and to the last `recent` rows (1024) in front of
- * the window is more than `lazy` (0.9: Llama 3; the authors have 0.65 for Llama 2, 0.8 for Mistral,
- * 0.85 for Qwen). Its rows score 1 if they are among the sinks or the last recent - W ones, else 0;
- * the rows of other layers all score 1. So kv-evict --threshold 1 keeps what the method keeps; there
- * is no budget. With no more than sink + recent + W rows no layer is lazy. */
+ * A layer is lazy if the attention of the last W queries (1), averaged over them and over all
+ * query heads, that goes to the first positions (sink, 4) and to the last `recent` rows (1024) in
+ * front of the window is more than `lazy` (0.9: Llama 3; the authors have 0.65 for Llama 2, 0.8
+ * for Mistral, 0.85 for Qwen). Its rows score 1 if they are among the sinks or the last recent - W
+ * ones, else 0; the rows of other layers all score 1. So kv-evict --threshold 1 keeps what the
+ * method keeps; there is no budget. With no more than sink + recent + W rows no layer is lazy. */
 #include <stdlib.h>
 
 #include "methods/scorers.h"

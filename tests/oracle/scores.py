@@ -358,8 +358,8 @@ def random(snapshot, l, g, o):
 
 
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
-                                     keydiff, lagkv, cur, qfilter, expected, capkv, simlayer, recent,
-                                     random)}
+                                     keydiff, lagkv, cur, qfilter, expected, capkv, simlayer,
+                                     recent, random)}
 
 
 def drop_before(snapshot, position):

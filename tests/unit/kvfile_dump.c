@@ -138,7 +138,8 @@ see_values(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 {
 	const struct kv_model *m = &kv_reader_head(r)->model;
 	const struct kv_rows *rows = kv_current_rows(r);
-	const char *name = sec->kind == KV_MASS ? "mass" : sec->kind == KV_PAID ? "paid" : "scores";
+	const char *name = sec->kind == KV_MASS ? "mass" : sec->kind == KV_PAID ? "paid" :
+	    sec->kind == KV_VNRM ? "value norms" : "scores";
 	const float *at;
 	struct kv_values v;
 	uint32_t g, h, l = sec->layer;
@@ -255,7 +256,8 @@ see_section(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 		see_queries(d, r, sec->layer);
 	else if (sec->kind == KV_QSTA)
 		see_query_stats(d, r, sec->layer);
-	else if (sec->kind == KV_MASS || sec->kind == KV_PAID || sec->kind == KV_SCOR)
+	else if (sec->kind == KV_MASS || sec->kind == KV_PAID || sec->kind == KV_VNRM ||
+	    sec->kind == KV_SCOR)
 		see_values(d, r, sec);
 	else if (kv_kind_is(sec->kind, KV_INDEX))
 		see_index(d, r, sec->layer);
@@ -270,7 +272,8 @@ static int
 lines_about_codecs(const char *text)
 {
 	static const char *const words[] = { " queries ", " own keys ", " mass ", " paid ",
-	    " scores ", " bits of ", " pages of ", " clusters of ", " low rank ", "tokens ",
+	    " value norms ", " scores ", " bits of ", " pages of ", " clusters of ",
+	    " low rank ", "tokens ",
 	    "logits ", "retrieval head " };
 	char line[2048];
 	int n = 0, hit;
