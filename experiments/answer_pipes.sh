@@ -13,9 +13,10 @@ adapter=''
 retriever=''
 settings adapter retriever
 
-# full: the prompt, with its last 64 queries and the attention that its rows have received
+# full: the prompt, with its last 64 queries, the attention that its rows have received, query
+# statistics and norms of value outputs
 full() {
-	shared prefill --observe 64 --mass
+	shared prefill --observe 64 --mass --query-stats --value-norms
 }
 
 # repeated: with the attention that the repeated text pays (kvzip.sh)
@@ -25,6 +26,23 @@ repeat_full() {
 
 repeated() {
 	shared repeat_full
+}
+
+# weighed: the same as KVzip+ has it (kvzip-plus.sh); again: of the text alone (kvcompose.sh)
+weigh_full() {
+	full | kv-observe -q -m "$model" --repeat-context --value-norms
+}
+
+weighed() {
+	shared weigh_full
+}
+
+run_again() {
+	full | kv-observe -q -m "$model" --repeat-context --sink 0 --instruction ""
+}
+
+again() {
+	shared run_again
 }
 
 # answer_ids: the tokens of the answer
@@ -61,7 +79,7 @@ drafted() {
 	full >"$work/whole.kv"
 	kv-score --method snapkv --window 32 --kernel 7 --pool max "$work/whole.kv" |
 		kv-evict --rate "$1" |
-		kv-decode -q -m "$model" -n 8 --ids >"$work/draft.ids"
+		kv-decode -q -m "$model" -n 32 --ids >"$work/draft.ids"
 	kv-observe -q -m "$model" --ids-from "$work/draft.ids" --keep-window 8 "$work/whole.kv"
 }
 

@@ -1,7 +1,7 @@
 # unit, test, lint. Honours O: `make test O=build-asan SAN=1` tests that build.
 # A usual run takes a sample of what has many cases of one kind; CONTRIBUTING.md says where.
 # ALL=cases: every case. ALL=1: every case, and the emulator takes up threads in all three orders,
-# not in the random one alone. ALL=orders: all orders, but of the emulated ops a sample of the cases.
+# not in the random one alone. ALL=orders: all three, of the emulated ops on a sample of the cases.
 # QUICK=1: without the files that take long.
 
 BATS = bats
