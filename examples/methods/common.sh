@@ -107,7 +107,7 @@ kind_of() {
 	spiky | window)
 		kind='a whole number above 0'
 		;;
-	tsp_rate) kind='a share above 0, up to 1' ;;
+	lazy | tsp_rate) kind='a share above 0, up to 1' ;;
 	epsilon) kind='a number, 0 or above' ;;
 	keys | policy | pool | values) kind='a word of letters and digits' ;;
 	adapter | draft_model | filters | heads | query_stats | retriever)
