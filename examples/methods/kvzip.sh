@@ -8,7 +8,8 @@
 instruction=''
 settings instruction
 set --
-[ -z "$instruction" ] || set -- --instruction "$instruction"
+[ "$method" != kvzip-plus ] || set -- --value-norms
+[ -z "$instruction" ] || set -- "$@" --instruction "$instruction"
 
 # repeat_context [OPTION ...]: the snapshot with the attention that the repeated text pays
 repeat_context() {
