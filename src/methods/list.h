@@ -58,6 +58,10 @@ METHOD(capkv, NEED_KEYS | NEED_VALUES | NEED_QUERY_STATS | NEED_ROPE, "sink futu
     NO_OP, "cap",
     "share in the capacity of the values that later queries read (CapKV)",
     .kernel = 1, .sink = 4, .future = 512)
+METHOD(leverage, NEED_KEYS | NEED_ROPE, "sketch seed", NO_OP,
+    "leveragescore leverage-score",
+    "leverage of the key before rotary embedding among all of its KV head (Compactor)",
+    .kernel = 1)
 METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)

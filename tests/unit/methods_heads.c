@@ -18,6 +18,8 @@ static uint32_t *pos[HEADS];
 static const struct kv_rows rows = { HEADS, count, (const uint32_t *const *)pos };
 static uint32_t window_pos[WINDOW];
 static float *keys, *values, *mass, *window_mass;
+static double *query_sums;
+static const double freq[WIDTH / 2];
 
 static float
 any(void)
@@ -49,6 +51,9 @@ make_layer(uint32_t next)
 	values = many(total * WIDTH);
 	mass = many(total * R);
 	window_mass = many((size_t)HEADS * R * count[0]);
+	query_sums = calloc((size_t)HEADS * R * WIDTH * (WIDTH + 3), sizeof *query_sums);
+	for (s = 0; s < HEADS * R * WIDTH; s++)
+		query_sums[s] = any();
 	for (g = 0; g < HEADS; g++) {
 		pos[g] = malloc(count[g] * sizeof *pos[g] + 1);
 		for (s = 0; s < count[g]; s++)
@@ -61,16 +66,24 @@ make_layer(uint32_t next)
 static void
 check_method(const struct method *m, uint32_t next)
 {
+	const size_t sums = (size_t)HEADS * R * WIDTH;
+	const struct kv_query_stats stats = { 4, 1, query_sums, query_sums + sums,
+	    query_sums + 2 * sums };
 	static const unsigned threads[] = { 1, 2, 3, 64, 1000 };
 	struct score_input in = { .layer = 2, .layers = 3, .query_heads = HEADS * R, .width = WIDTH,
 	    .rows = &rows, .keys = keys, .key_type = KV_ROW_F32, .values = values,
 	    .value_type = KV_ROW_F32, .filter = keys, .window_mass = window_mass,
 	    .stride = count[0], .mass = mass, .probe_mass = mass, .window = WINDOW,
-	    .window_pos = window_pos, .next_position = next };
+	    .window_pos = window_pos, .next_position = next, .query_stats = &stats,
+	    .freq = freq, .rope_dims = WIDTH, .rope_factor = 1 };
 	size_t size = kv_rows_total(&rows) * sizeof(float), i;
 	float *want = malloc(size), *score = malloc(size);
 
-	check(m->score(&in, &m->defaults, want) == 0, "%s failed", m->name);
+	/* those that rotate keys or queries are called for one KV head at a time alone */
+	if (m->needs & NEED_ROPE)
+		check(method_score(m, &in, &m->defaults, 1, want) == 0, "%s failed", m->name);
+	else
+		check(m->score(&in, &m->defaults, want) == 0, "%s failed", m->name);
 	for (i = 0; i < sizeof threads / sizeof *threads; i++) {
 		memset(score, 0xff, size);
 		check(method_score(m, &in, &m->defaults, threads[i], score) == 0, "%s failed",
@@ -97,5 +110,6 @@ main(void)
 	free(values);
 	free(mass);
 	free(window_mass);
+	free(query_sums);
 	return failures > 0;
 }
