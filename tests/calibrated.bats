@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Methods that look at queries of the model or at a file made from them: expected, capkv, qfilter
+# Methods that look at queries of the model, at a file made from them, or at keys before rotary embedding: expected, capkv, qfilter,
+# leverage
 
 load helper
 
@@ -22,6 +23,50 @@ setup() {
 		agrees 5e-6 capkv
 	done
 	all_agree
+}
+
+@test "leverage agrees with its formula for every shape of heads, width of the projection, and rotary embedding, and is exact where that is as wide" {
+	local name sketch
+	for shape in "-L 3 -H 8 -G 2 -E 32 -N 150 --ragged -T 100000" "-H 8 -G 4 -E 24 -N 90,12,5,0 -T 200 -d f16" "-H 3 -G 3 -E 33 -N 1" \
+	    "-H 16 -G 2 -E 64 -N 40 -T 3000000 -d bf16" "-L 3 -H 8 -G 2 -E 32 -N 150 --sees 60"; do
+		mksnapshot $shape -o x.kv
+		for sketch in 0 1 7 23; do agrees 2e-6 leverage sketch=$sketch; done
+		agrees 2e-6 leverage sketch=7 seed=9223372036854775807
+	done
+	mksnapshot -L 2 -H 8 -G 2 -E 32 -N 150 -T 200 -o x.kv
+	agrees 2e-6 leverage since=70
+	for sketch in 31 32 400; do agrees 2e-6 leverage sketch=$sketch since=70; done
+	kv-score --method knorm x.kv | kv-evict --budget 60 --positions compact -o moved.kv
+	mv moved.kv x.kv
+	agrees 2e-6 leverage
+	# a factor, half of the channels, layers that are not rotated, other frequencies in layers with a window
+	for name in llama-yarn phi3-partial phi3-longrope smollm3 gemma3; do
+		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name $name "$DEMO/tokenizer.json"
+		kv-prefill -m $name --ids --dtype f32 -o x.kv <(seq 5 60)
+		agrees 5e-6 leverage
+		agrees 5e-6 leverage sketch=5
+	done
+	all_agree
+}
+
+@test "leverage has its projection in label and provenance, and refuses a seed that nothing reads" {
+	mksnapshot -L 2 -H 8 -G 2 -E 32 -N 150 -o x.kv
+	kv-score --method leverage -o exact.kv x.kv
+	assert_equal "$(see exact.kv 's.layers[0].scores.label')" 'leverage sketch=0 seed=0'
+	kv-score --method LeverageScore --sketch 7 --seed 5 -o y.kv x.kv
+	assert_equal "$(see y.kv 's.layers[1].scores.label')" 'leverage sketch=7 seed=5'
+	assert_equal "$(see y.kv '[s.provenance[-1]["options"][k] for k in ("method", "sketch", "seed")]')" 'leverage 7 5'
+	kv-score --method leverage --sketch 32 -o wide.kv x.kv
+	same_values wide.kv exact.kv '[l.scores.values for l in s.layers]'
+	kv-score -j 1 --method leverage --sketch 7 --seed 5 -o one.kv x.kv
+	same_values one.kv y.kv '[l.scores.values for l in s.layers]'
+	run -2 --separate-stderr kv-score --method leverage --seed 5 -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: --seed: method leverage is exact without --sketch"
+	run -2 --separate-stderr kv-score --method knorm --sketch 5 -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: --sketch: method knorm does not use it"
+	run -2 --separate-stderr kv-score --method leverage --sketch -1 -o no.kv x.kv
+	assert_regex "$stderr" "^kv-score: --sketch"
+	[ ! -e no.kv ]
 }
 
 @test "expected takes the statistics of a file in place of the text's, which must be of the model and be numbers" {

@@ -49,7 +49,7 @@ equal() {
 	equal gqa 700 "-w 8" "snapkv window=8" "rate=0.3 skip-layers=1"
 }
 
-@test "tova, h2o, keydiff, knorm, lagkv, cur, recent, random: the snapshot is that of a pipe" {
+@test "tova, h2o, keydiff, knorm, lagkv, cur, leverage, recent, random: the snapshot is that of a pipe" {
 	for model in demo gqa; do
 		sampled equal $model 700 "-w 1" "tova keep-last" rate=0.2
 		sampled equal $model 700 "--mass" "h2o reduce=max" "rate=0.3 recent=100"
@@ -58,6 +58,8 @@ equal() {
 		sampled equal $model 91 "" knorm rate=0.5
 		sampled equal $model 700 "" "lagkv lag=60 cross" "rate=0.3 policy=ada"
 		sampled equal $model 700 "" cur budget=70
+		sampled equal $model 91 "" leverage budget=30
+		sampled equal $model 700 "" "leverage sketch=5 seed=2" "rate=0.3 policy=ada"
 		sampled equal $model 700 "" keydiff "rate=0.3 select=chunk=20"
 		sampled equal $model 700 "" keydiff "threshold=-0.2 recent=64"
 		sampled equal $model 700 "" recent "budget=100 sink=2"

@@ -23,6 +23,8 @@ setup() {
 			agrees 1e-6 cur
 			agrees 2e-6 expected
 			agrees 2e-6 capkv
+			agrees 2e-6 leverage
+			agrees 2e-6 leverage sketch=9 seed=5
 			agrees 1e-9 recent
 			agrees 1e-9 random
 		done
@@ -45,9 +47,9 @@ setup() {
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur leverage recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid --query-stats -o x.kv
-	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur expected capkv recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur expected capkv leverage recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 

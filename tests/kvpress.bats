@@ -136,6 +136,15 @@ for l in range(4):
 	done
 }
 
+@test "leverage keeps the rows of LeverageScorePress with the same projection: none, one of half the width; and under AdaKV" {
+	same LeverageScorePress LeverageScorePress
+	same 'AdaKVPress(LeverageScorePress)' AdaKVPress-LeverageScorePress
+	edit='s/leverage/leverage --sketch 16 --seed 3/'
+	same LeverageScorePress LeverageScorePress-16
+	edit='s/leverage/leverage --sketch 16 --seed 4/' ratios=0.5
+	run ! same LeverageScorePress LeverageScorePress-16
+}
+
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
 @test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }

@@ -100,7 +100,7 @@ newline='
 # kind_of NAME: sets $kind to the kind of a setting's values; fails where there is no such setting
 kind_of() {
 	case $1 in
-	answer | keep | layer | local | outliers | recent | residual | sink)
+	answer | keep | layer | local | outliers | recent | residual | sink | sketch)
 		kind='a whole number'
 		;;
 	chunk | chunks | cluster | draft | future | group | kernel | lag | page | patch | rank | \

@@ -14,7 +14,7 @@
 static const char *over_name, *pool_name, *reduce_name, *order_name, *norms_name;
 static const char *filters_path, *query_stats_path, *weight_name;
 static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
-static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN;
+static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN, sketch = NOT_GIVEN;
 static uint32_t future = NOT_GIVEN, last_rows = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
 static double epsilon = REAL_NOT_GIVEN, lazy = REAL_NOT_GIVEN;
@@ -54,6 +54,8 @@ const struct opt score_opts[] = {
 	    "expected: leave out the covariance of queries", OPT_HOW },
 	{ 0, "no-value-norm", OPT_FLAG, &no_value_norm, 1, NULL,
 	    "expected: leave out the norm of the value", OPT_HOW },
+	{ 0, "sketch", OPT_COUNT, &sketch, 0, "K",
+	    "leverage: project keys at random to a width of K, 0 = do not (0)", OPT_HOW },
 	{ 0, "recent", OPT_COUNT, &last_rows, 0, "N",
 	    "last rows that lazy layers of simlayer keep (1024)", OPT_HOW },
 	{ 0, "lazy", OPT_REAL, &lazy, 0, "X",
@@ -107,6 +109,7 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "lazy", lazy != REAL_NOT_GIVEN);
 	refuse_unused(method, "no-covariance", no_covariance);
 	refuse_unused(method, "no-value-norm", no_value_norm);
+	refuse_unused(method, "sketch", sketch != NOT_GIVEN);
 }
 
 static unsigned
@@ -215,6 +218,10 @@ opt_score(struct scorer *s, const char *name)
 		o.lag = lag;
 	if (local != NOT_GIVEN)
 		o.local = local;
+	if (sketch != NOT_GIVEN)
+		o.sketch = sketch;
+	if (seed != NO_SEED && o.sketch == 0 && names_word(method->uses, "sketch"))
+		die(EXIT_USAGE, "--seed: method %s is exact without --sketch", method->name);
 	o.norms = one_of("norms", norms_name, norms_names, o.norms);
 	set_later_queries(&o);
 	set_lazy(&o);

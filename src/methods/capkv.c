@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "methods/cholesky.h"
 #include "methods/future_queries.h"
 #include "methods/scorers.h"
 
@@ -20,7 +21,8 @@ static const double SHARPNESS = 5, LEAST_WEIGHT = 1e-6;
 
 struct work {
 	struct mean_rotation rotation;
-	double *mean, *v;               /* [E]; [E] a value, then L^-1 of it */
+	double *mean, *v;               /* [E]; [E] a value */
+	double *columns;                /* [E][CHOLESKY_COLUMNS] values */
 	double *a;                      /* [E][E] A, then L, in the lower triangle */
 	float *row;                     /* [E] */
 	double *w, *all;                /* [rows] weights of one query head; sum over them */
@@ -42,7 +44,7 @@ alloc_work(struct work *w, const struct score_input *in, const struct score_opti
 	const uint32_t n = in->rows->count[0];
 
 	*w = (struct work){ .mean = NULL };
-	w->mean = malloc((2 * E + E * E) * sizeof *w->mean);
+	w->mean = calloc(E * (2 + CHOLESKY_COLUMNS + E), sizeof *w->mean);
 	w->row = malloc(E * sizeof *w->row);
 	w->w = malloc((2 * (size_t)n + 1) * sizeof *w->w);
 	if (w->mean == NULL || w->row == NULL || w->w == NULL ||
@@ -51,7 +53,8 @@ alloc_work(struct work *w, const struct score_input *in, const struct score_opti
 		return -1;
 	}
 	w->v = w->mean + E;
-	w->a = w->v + E;
+	w->columns = w->v + E;
+	w->a = w->columns + E * CHOLESKY_COLUMNS;
 	w->all = w->w + n;
 	return 0;
 }
@@ -102,44 +105,30 @@ make_capacity(struct work *w, const struct score_input *in, const char *values, 
 			w->a[i * E + j] = i == j;
 	for (s = 0; s < n; s++) {
 		take_value(w, in, values + s * size);
-		for (i = 0; i < E; i++)
-			for (j = 0; j <= i; j++)
-				w->a[i * E + j] += (w->w[s] + LEAST_WEIGHT) * w->v[i] * w->v[j];
+		cholesky_add(w->a, w->v, E, w->w[s] + LEAST_WEIGHT);
 	}
 }
 
-/* The lower triangle of a[E][E] <- L, where L L' = a */
+/* w->all[n] += the weighted leverages of n values, of the decomposed A */
 static void
-decompose(double *a, size_t E)
+add_leverages(struct work *w, const struct score_input *in, const char *values, uint32_t n)
 {
-	size_t i, j, e;
+	const size_t E = in->width, size = kv_row_bytes(in->value_type, E);
+	double form[CHOLESKY_COLUMNS];
+	uint32_t at, b, some;
+	size_t e;
 
-	for (j = 0; j < E; j++) {
-		for (e = 0; e < j; e++)
-			a[j * E + j] -= a[j * E + e] * a[j * E + e];
-		a[j * E + j] = sqrt(a[j * E + j]);
-		for (i = j + 1; i < E; i++) {
-			for (e = 0; e < j; e++)
-				a[i * E + j] -= a[i * E + e] * a[j * E + e];
-			a[i * E + j] /= a[j * E + j];
+	for (at = 0; at < n; at += some) {
+		some = n - at < CHOLESKY_COLUMNS ? n - at : CHOLESKY_COLUMNS;
+		for (b = 0; b < some; b++) {
+			take_value(w, in, values + (at + b) * size);
+			for (e = 0; e < E; e++)
+				w->columns[e * CHOLESKY_COLUMNS + b] = w->v[e];
 		}
+		cholesky_forms(form, w->a, w->columns, E);
+		for (b = 0; b < some; b++)
+			w->all[at + b] += w->w[at + b] * form[b];
 	}
-}
-
-/* Returns |L^-1 v|^2. */
-static double
-leverage(struct work *w, size_t E)
-{
-	double sum = 0;
-	size_t i, j;
-
-	for (i = 0; i < E; i++) {
-		for (j = 0; j < i; j++)
-			w->v[i] -= w->a[i * E + j] * w->v[j];
-		w->v[i] /= w->a[i * E + i];
-		sum += w->v[i] * w->v[i];
-	}
-	return sum;
 }
 
 /* method_score() calls this for one KV head at a time. */
@@ -163,11 +152,8 @@ score_capkv(const struct score_input *in, const struct score_options *opt, float
 		future_mean(w.mean, &w.rotation, in, in->head * R + r);
 		make_weights(&w, in, keys, n);
 		make_capacity(&w, in, values, n);
-		decompose(w.a, in->width);
-		for (i = 0; i < n; i++) {
-			take_value(&w, in, values + i * value);
-			w.all[i] += w.w[i] * leverage(&w, in->width);
-		}
+		cholesky_decompose(w.a, in->width);
+		add_leverages(&w, in, values, n);
 	}
 	for (i = 0; i < sinks; i++)
 		*score++ = INFINITY;

@@ -16,7 +16,7 @@
  * others */
 #define WORTH_A_THREAD 4096
 #define WORTH_OF_LITTLE 65536
-#define WORTH_OF_MUCH 64        /* for methods with E^2 products for each row */
+#define WORTH_OF_MUCH 64        /* for methods with E^2 products for each row: NEED_ROPE */
 
 struct heads {
 	const struct method *method;
@@ -77,7 +77,7 @@ static unsigned
 threads_for(const struct score_input *in, uint64_t rows, unsigned threads)
 {
 	const int much = in->keys != NULL || in->values != NULL || in->window_mass != NULL;
-	const uint64_t worth = rows / (in->query_stats != NULL ? WORTH_OF_MUCH :
+	const uint64_t worth = rows / (in->freq != NULL ? WORTH_OF_MUCH :
 	    much ? WORTH_A_THREAD : WORTH_OF_LITTLE) + 1;
 	const uint32_t heads = in->rows->heads;
 

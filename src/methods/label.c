@@ -40,6 +40,7 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 	    strcmp(name, "lag") == 0 ? opt->lag :
 	    strcmp(name, "cross") == 0 ? (uint64_t)opt->cross :
 	    strcmp(name, "local") == 0 ? opt->local :
+	    strcmp(name, "sketch") == 0 ? opt->sketch :
 	    strcmp(name, "future") == 0 ? opt->future :
 	    strcmp(name, "recent") == 0 ? opt->recent :
 	    strcmp(name, "no-covariance") == 0 ? (uint64_t)!opt->covariance :

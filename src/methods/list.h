@@ -62,6 +62,10 @@ METHOD(simlayer, NEED_WINDOW | NEED_LAYER, "window sink recent lazy", NO_OP,
     "simlayerkv sim-layer-kv",
     "1, but 0 between the ends of the text in layers that look only at these (SimLayerKV)",
     .kernel = 1, .window = 1, .sink = 4, .recent = 1024, .lazy = { 0.9, "0.9" })
+METHOD(leverage, NEED_KEYS | NEED_ROPE, "sketch seed", NO_OP,
+    "leveragescore leverage-score",
+    "leverage of the key before rotary embedding among all of its KV head (Compactor)",
+    .kernel = 1)
 METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)

@@ -54,13 +54,14 @@ struct score_options {
 	enum query_weight weight;       /* of each query in window_mass */
 	/* recent, lagkv, cur, expected, capkv: positions below it come first */
 	uint32_t sink;
-	uint64_t seed;          /* random */
+	uint64_t seed;          /* random, leverage */
 	/* number of observation queries to use, the last ones; 0 = all */
 	uint32_t window;
 	int keep_last;          /* tova: always keep the token of the query */
 	uint32_t lag;           /* lagkv: rows of a partition, at least 1 */
 	int cross;              /* lagkv: rows of all partitions compete, without ranks */
 	uint32_t local;         /* cur: rows of a window, 0 = all */
+	uint32_t sketch;        /* leverage: width to which keys are projected, 0 = not at all */
 	enum norms norms;       /* cur */
 	char filters[17];       /* qfilter: names the filters, 16 hexadecimal digits */
 	uint32_t future;        /* expected, capkv: later positions, at least 1 */

@@ -4,19 +4,9 @@
  * the other rows, nor on their order: scoring, evicting half and scoring again keeps the same rows
  * as evicting to a quarter at once.
  *
- * The hash is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast Splittable
- * Pseudorandom Number Generators"), applied once for each of the four. */
+ * The hash is that of mix_word.h, of the four. */
+#include "methods/mix_word.h"
 #include "methods/scorers.h"
-
-static uint64_t
-mix_word(uint64_t state, uint64_t word)
-{
-	uint64_t z = (state ^ word) + 0x9e3779b97f4a7c15;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
-}
 
 int
 score_random(const struct score_input *in, const struct score_options *opt, float *score)

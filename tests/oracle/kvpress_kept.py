@@ -29,7 +29,9 @@ transformers has the angles of rotary embedding in f32.
 """
 
 import argparse
+import itertools
 import json
+import math
 import pathlib
 import shutil
 import tempfile
@@ -43,10 +45,11 @@ from kvpress import (AdaKVPress, BlockPress, CapPress, ChunkKVPress, ChunkPress,
                      DecodingPress, DMSPress, DuoAttentionPress, EntropyGatedChunkKVPress,
                      ExpectedAttentionPress, ExpectedAttentionStatsPress, FinchPress, KeyDiffPress,
                      KeyRerotationPress, KnormPress, KVComposePress, KVzipPress, LagKVPress,
-                     LUKVPress, ObservedAttentionPress, PerLayerCompressionPress,
-                     PrefillDecodingPress, PyramidKVPress, QFilterPress,
+                     LeverageScorePress, LUKVPress, ObservedAttentionPress,
+                     PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
                      SimLayerKVPress, SnapKVPress, StreamingLLMPress, TOVAPress)
 
+import gaussian
 import sine_filters
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -107,6 +110,19 @@ def qfilter(ratio, tokens):
     return QFilterPress(ratio)
 
 
+def leverage(ratio, width, sketch):
+    """kvpress projects keys by other numbers at each call: sketch(l)[KV head] is [32][width]."""
+    layers = itertools.count()
+    torch.randn = lambda *shape, device, dtype: math.sqrt(width) * torch.tensor(
+        sketch(next(layers)), device=device, dtype=dtype).view(shape)
+    return LeverageScorePress(ratio, sketch_dimension=width)
+
+
+def exact_leverage(ratio):
+    """A projection that leaves keys as they are"""
+    return leverage(ratio, 32, lambda l: [torch.eye(32).tolist()] * 2)
+
+
 def expected_stats(ratio, tokens):
     """kvpress fetches statistics for models that it knows by name."""
     heads, width = [(l, h) for l in range(4) for h in range(4)], range(32)
@@ -144,6 +160,17 @@ PRESSES = {
     "ExpectedAttentionStatsPress": (
         "ExpectedAttentionStatsPress(r), statistics of tests/oracle/sine_filters.py",
         expected_stats),
+    "LeverageScorePress": (
+        "LeverageScorePress(r, sketch_dimension=32), which multiplies keys by the unit matrix",
+        lambda r, T: exact_leverage(r)),
+    "LeverageScorePress-16": (
+        "LeverageScorePress(r, sketch_dimension=16), which multiplies keys by the numbers of "
+        "tests/oracle/gaussian.py, seed 3",
+        lambda r, T: leverage(r, 16, lambda l: [gaussian.sketch(3, l, g, 32, 16)
+                                                for g in range(2)])),
+    "AdaKVPress-LeverageScorePress": (
+        "AdaKVPress(LeverageScorePress(r, sketch_dimension=32)), which multiplies keys by the "
+        "unit matrix", lambda r, T: AdaKVPress(exact_leverage(r))),
     "CapPress": ("CapPress(r)", lambda r, T: CapPress(r)),
     "SimLayerKVPress": (
         "SimLayerKVPress(lazy_threshold=r, n_recent=100)",

@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'format'))
 sys.dont_write_bytecode = True
 
+import gaussian
 import kvread
 import renumber
 import sine_filters
@@ -251,22 +252,39 @@ def moments(snapshot, l, h, o):
     return mean, square / stats.n - np.outer(mean, mean)
 
 
+def frequencies(snapshot, l):
+    """Of rotary embedding in layer l, and the factor of what is rotated"""
+    model = snapshot.model
+    half = renumber.turned(model, l) // 2
+    if 'window_theta' in model['rope'] and sight(snapshot, l)[0]:
+        return model['rope']['window_theta'] ** (-np.arange(half) / half), 1
+    return renumber.frequencies(model)[:half], model['rope'].get('attention_factor', 1)
+
+
 def mean_rotation(snapshot, l, future):
     """[E][E]: the mean of the rotations of the next positions"""
-    model, M = snapshot.model, np.eye(snapshot.model['head_width'])
-    half = renumber.turned(model, l) // 2
-    windowed = 'window_theta' in model['rope'] and sight(snapshot, l)[0]
-    if windowed:
-        freq = model['rope']['window_theta'] ** (-np.arange(half) / half)
-    else:
-        freq = renumber.frequencies(model)[:half]
+    freq, factor = frequencies(snapshot, l)
+    half, M = len(freq), np.eye(snapshot.model['head_width'])
     at = snapshot.head['next_position'] + np.arange(future)
-    m = np.exp(1j * np.outer(at, freq)).mean(axis=0)
-    m = m * (1 if windowed else model['rope'].get('attention_factor', 1))
+    m = np.exp(1j * np.outer(at, freq)).mean(axis=0) * factor
     i = np.arange(half)
     M[i, i] = M[i + half, i + half] = m.real
     M[i, i + half], M[i + half, i] = -m.imag, m.imag
     return M
+
+
+def leverage(snapshot, l, g, o):
+    """The diagonal of X (X'X + ridge)^-1 X', X the centred keys before rotary embedding"""
+    keys = snapshot.array(l, 'keys', g).astype(np.float64)
+    freq, factor = frequencies(snapshot, l)
+    half, K = len(freq), int(o.get('sketch', 0))
+    back = np.exp(-1j * np.outer(snapshot.layers[l].positions[g], freq)) / factor
+    pairs = (keys[:, :half] + 1j * keys[:, half:2 * half]) * back
+    x = np.hstack([pairs.real, pairs.imag, keys[:, 2 * half:]])
+    x = x - x.mean(axis=0)
+    if 0 < K < keys.shape[1]:
+        x = x @ np.array(gaussian.sketch(int(o.get('seed', 0)), l, g, keys.shape[1], K))
+    return np.einsum('si,ij,sj->s', x, np.linalg.inv(x.T @ x + 0.01 * np.eye(x.shape[1])), x)
 
 
 def behind_sinks(snapshot, l, g, o):
@@ -342,24 +360,15 @@ def recent(snapshot, l, g, o):
     return np.array([np.inf if p < sink else float(p) for p in snapshot.layers[l].positions[g]])
 
 
-def mix(state, word):
-    """The finaliser of SplitMix64 after its increment."""
-    z = ((state ^ word) + 0x9e3779b97f4a7c15) % 2**64
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 % 2**64
-    z = (z ^ z >> 27) * 0x94d049bb133111eb % 2**64
-    return z ^ z >> 31
-
-
 def random(snapshot, l, g, o):
-    state = 0
-    for word in (int(o.get('seed', 0)), l, g):
-        state = mix(state, word)
-    return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
+    state = gaussian.mixed(int(o.get('seed', 0)), l, g)
+    return np.array([(gaussian.mix(state, p) >> 40) / 2**24
+                     for p in snapshot.layers[l].positions[g]])
 
 
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
                                      keydiff, lagkv, cur, qfilter, expected, capkv, simlayer,
-                                     recent, random)}
+                                     leverage, recent, random)}
 
 
 def drop_before(snapshot, position):

@@ -79,8 +79,8 @@ check_method(const struct method *m, uint32_t next)
 	size_t size = kv_rows_total(&rows) * sizeof(float), i;
 	float *want = malloc(size), *score = malloc(size);
 
-	/* those that read query statistics are called for one KV head at a time alone */
-	if (m->needs & NEED_QUERY_STATS)
+	/* those that rotate keys or queries are called for one KV head at a time alone */
+	if (m->needs & NEED_ROPE)
 		check(method_score(m, &in, &m->defaults, 1, want) == 0, "%s failed", m->name);
 	else
 		check(m->score(&in, &m->defaults, want) == 0, "%s failed", m->name);
