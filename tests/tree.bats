@@ -207,7 +207,7 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 @test "every script has numbers with a point, whatever the user's language writes" {
 	local script
 	while read -r script; do
-		grep -qE '^export LC_ALL=C(\.UTF-8)? CDPATH=$|^\. .*/common\.sh"$' "$script" || fail "$script"
+		grep -qE '^export LC_ALL=C(\.UTF-8)? CDPATH=$|^\. .*/(common|kvzip)\.sh"$' "$script" || fail "$script"
 	done < <(tree_files sh; echo .ci/run)
 	grep -q '^export LC_ALL=C' tests/helper.bash
 	run grep -rlE 'setlocale' --include='*.[ch]' --include='*.cu' {libkvfile,src,cpu,gpu,tools}

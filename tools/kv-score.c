@@ -33,8 +33,8 @@ static const struct tool tool = {
 	    "[--keep-last] [--kernel K] [--lag N] [--lazy X] [--local N] [--no-covariance]\n"
 	    "[--no-value-norm] [--norms WHICH] [--order WHICH] [--over-queries HOW]\n"
 	    "[--pool HOW] [--progress WHEN] [--query-stats FILE] [--recent N]\n"
-	    "[--reduce HOW] [--report FILE] [--since POSITION] [--sink N] [--weight WHAT]\n"
-	    "[--window W] [snapshot]",
+	    "[--reduce HOW] [--report FILE] [--since POSITION] [--sink N] [--sketch K]\n"
+	    "[--weight WHAT] [--window W] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,

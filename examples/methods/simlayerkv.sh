@@ -1,7 +1,7 @@
 #!/bin/sh
-# SimLayerKV (Zhang et al. 2024): layers whose last query looks only at the first `sink` and the last
-# `recent` rows keep only these; the others keep all. The rate has no say in it. `lazy` is the share
-# of attention that decides: 0.9 is for Llama 3.
+# SimLayerKV (Zhang et al. 2024): layers whose last query looks only at the first `sink` and the
+# last `recent` rows keep only these; the others keep all. The rate has no say in it. `lazy` is the
+# share of attention that decides: 0.9 is for Llama 3.
 . "$(dirname "$0")/common.sh"
 
 sink=4 recent=1024 lazy=0.9

@@ -17,61 +17,24 @@
 #include "methods/future_queries.h"
 #include "methods/scorers.h"
 
+/* cholesky_forms() takes as many columns */
+_Static_assert(FUTURE_COLUMNS == CHOLESKY_COLUMNS, "columns");
+
 static const double SHARPNESS = 5, LEAST_WEIGHT = 1e-6;
 
-struct work {
-	struct mean_rotation rotation;
-	double *mean, *v;               /* [E]; [E] a value */
-	double *columns;                /* [E][CHOLESKY_COLUMNS] values */
-	double *a;                      /* [E][E] A, then L, in the lower triangle */
-	float *row;                     /* [E] */
-	double *w, *all;                /* [rows] weights of one query head; sum over them */
-};
-
 static void
-free_work(struct work *w)
-{
-	mean_rotation_free(&w->rotation);
-	free(w->mean);
-	free(w->row);
-	free(w->w);
-}
-
-static int
-alloc_work(struct work *w, const struct score_input *in, const struct score_options *opt)
-{
-	const size_t E = in->width;
-	const uint32_t n = in->rows->count[0];
-
-	*w = (struct work){ .mean = NULL };
-	w->mean = calloc(E * (2 + CHOLESKY_COLUMNS + E), sizeof *w->mean);
-	w->row = malloc(E * sizeof *w->row);
-	w->w = malloc((2 * (size_t)n + 1) * sizeof *w->w);
-	if (w->mean == NULL || w->row == NULL || w->w == NULL ||
-	    mean_rotation_init(&w->rotation, in, opt->future) != 0) {
-		free_work(w);
-		return -1;
-	}
-	w->v = w->mean + E;
-	w->columns = w->v + E;
-	w->a = w->columns + E * CHOLESKY_COLUMNS;
-	w->all = w->w + n;
-	return 0;
-}
-
-static void
-take_value(struct work *w, const struct score_input *in, const char *value)
+take_value(struct future_room *w, const struct score_input *in, const char *value)
 {
 	uint32_t e;
 
 	kv_rows_to_f32(w->row, value, in->value_type, in->width, 1);
 	for (e = 0; e < in->width; e++)
-		w->v[e] = w->row[e];
+		w->vector[e] = w->row[e];
 }
 
-/* w->w[n] <- the weights of n keys */
+/* w->one[n] <- the weights of n keys */
 static void
-make_weights(struct work *w, const struct score_input *in, const char *keys, uint32_t n)
+make_weights(struct future_room *w, const struct score_input *in, const char *keys, uint32_t n)
 {
 	const size_t E = in->width, size = kv_row_bytes(in->key_type, E);
 	double dot, squared, length = 0, most = -INFINITY;
@@ -85,16 +48,16 @@ make_weights(struct work *w, const struct score_input *in, const char *keys, uin
 			dot += w->mean[e] * w->row[e];
 			squared += (double)w->row[e] * w->row[e];
 		}
-		w->w[i] = squared == 0 || length == 0 ? 0 : dot / sqrt(squared) / sqrt(length);
-		most = w->w[i] > most ? w->w[i] : most;
+		w->one[i] = squared == 0 || length == 0 ? 0 : dot / sqrt(squared) / sqrt(length);
+		most = w->one[i] > most ? w->one[i] : most;
 	}
 	for (i = 0; i < n; i++)
-		w->w[i] = exp(SHARPNESS * (w->w[i] - most));
+		w->one[i] = exp(SHARPNESS * (w->one[i] - most));
 }
 
-/* w->a <- A of n values and their weights */
+/* w->matrix <- A of n values and their weights */
 static void
-make_capacity(struct work *w, const struct score_input *in, const char *values, uint32_t n)
+make_capacity(struct future_room *w, const struct score_input *in, const char *values, uint32_t n)
 {
 	const size_t E = in->width, size = kv_row_bytes(in->value_type, E);
 	size_t i, j;
@@ -102,32 +65,32 @@ make_capacity(struct work *w, const struct score_input *in, const char *values, 
 
 	for (i = 0; i < E; i++)
 		for (j = 0; j <= i; j++)
-			w->a[i * E + j] = i == j;
+			w->matrix[i * E + j] = i == j;
 	for (s = 0; s < n; s++) {
 		take_value(w, in, values + s * size);
-		cholesky_add(w->a, w->v, E, w->w[s] + LEAST_WEIGHT);
+		cholesky_add(w->matrix, w->vector, E, w->one[s] + LEAST_WEIGHT);
 	}
 }
 
 /* w->all[n] += the weighted leverages of n values, of the decomposed A */
 static void
-add_leverages(struct work *w, const struct score_input *in, const char *values, uint32_t n)
+add_leverages(struct future_room *w, const struct score_input *in, const char *values, uint32_t n)
 {
 	const size_t E = in->width, size = kv_row_bytes(in->value_type, E);
-	double form[CHOLESKY_COLUMNS];
+	double form[FUTURE_COLUMNS];
 	uint32_t at, b, some;
 	size_t e;
 
 	for (at = 0; at < n; at += some) {
-		some = n - at < CHOLESKY_COLUMNS ? n - at : CHOLESKY_COLUMNS;
+		some = n - at < FUTURE_COLUMNS ? n - at : FUTURE_COLUMNS;
 		for (b = 0; b < some; b++) {
 			take_value(w, in, values + (at + b) * size);
 			for (e = 0; e < E; e++)
-				w->columns[e * CHOLESKY_COLUMNS + b] = w->v[e];
+				w->columns[e * FUTURE_COLUMNS + b] = w->vector[e];
 		}
-		cholesky_forms(form, w->a, w->columns, E);
+		cholesky_forms(form, w->matrix, w->columns, E);
 		for (b = 0; b < some; b++)
-			w->all[at + b] += w->w[at + b] * form[b];
+			w->all[at + b] += w->one[at + b] * form[b];
 	}
 }
 
@@ -141,24 +104,22 @@ score_capkv(const struct score_input *in, const struct score_options *opt, float
 	const size_t value = kv_row_bytes(in->value_type, in->width);
 	const char *keys = (const char *)in->keys + sinks * key;
 	const char *values = (const char *)in->values + sinks * value;
-	struct work w;
+	struct future_room w;
 	uint32_t r, i;
 
-	if (alloc_work(&w, in, opt) != 0)
+	if (future_room_init(&w, in, opt->future) != 0)
 		return -1;
-	for (i = 0; i < n; i++)
-		w.all[i] = 0;
 	for (r = 0; r < R && n > 0; r++) {
 		future_mean(w.mean, &w.rotation, in, in->head * R + r);
 		make_weights(&w, in, keys, n);
 		make_capacity(&w, in, values, n);
-		cholesky_decompose(w.a, in->width);
+		cholesky_decompose(w.matrix, in->width);
 		add_leverages(&w, in, values, n);
 	}
 	for (i = 0; i < sinks; i++)
 		*score++ = INFINITY;
 	for (i = 0; i < n; i++)
 		*score++ = (float)(w.all[i] / R);
-	free_work(&w);
+	future_room_free(&w);
 	return 0;
 }

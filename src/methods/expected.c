@@ -19,112 +19,69 @@
 #include "methods/future_queries.h"
 #include "methods/scorers.h"
 
-#define BLOCK 16                /* rows whose quadratic forms are made together */
-
-/* What a KV head's scores are made from; one query head at a time */
-struct work {
-	struct mean_rotation rotation;
-	double *mean, *cov;             /* [E], [E][E] */
-	double *k, *kt;                 /* [E], [E][BLOCK] */
-	float *row;                     /* [E] */
-	double *x;                      /* [rows] logits, then attention, of one query head */
-	double *all;                    /* [rows] the sum over query heads */
-};
-
-static void
-free_work(struct work *w)
-{
-	mean_rotation_free(&w->rotation);
-	free(w->mean);
-	free(w->row);
-	free(w->x);
-}
-
-static int
-alloc_work(struct work *w, const struct score_input *in, const struct score_options *opt)
-{
-	const size_t E = in->width;
-	const uint32_t n = in->rows->count[0];
-
-	*w = (struct work){ .mean = NULL };
-	w->mean = malloc((2 * E + E * E + E * BLOCK) * sizeof *w->mean);
-	w->row = malloc(E * sizeof *w->row);
-	w->x = malloc((2 * (size_t)n + 1) * sizeof *w->x);
-	if (w->mean == NULL || w->row == NULL || w->x == NULL ||
-	    mean_rotation_init(&w->rotation, in, opt->future) != 0) {
-		free_work(w);
-		return -1;
-	}
-	w->k = w->mean + E;
-	w->kt = w->k + E;
-	w->cov = w->kt + E * BLOCK;
-	w->all = w->x + n;
-	return 0;
-}
-
-/* form[BLOCK] <- k'C k of the keys kt[E][BLOCK], of the lower triangle of C */
+/* form[FUTURE_COLUMNS] <- k'C k of the keys kt[E][FUTURE_COLUMNS], of the lower triangle of C */
 static void
 quadratic_forms(double *form, const double *cov, const double *kt, size_t E)
 {
-	double sum[BLOCK];
+	double sum[FUTURE_COLUMNS];
 	size_t i, j, b;
 
-	for (b = 0; b < BLOCK; b++)
+	for (b = 0; b < FUTURE_COLUMNS; b++)
 		form[b] = 0;
 	for (i = 0; i < E; i++) {
-		for (b = 0; b < BLOCK; b++)
+		for (b = 0; b < FUTURE_COLUMNS; b++)
 			sum[b] = 0;
 		for (j = 0; j < i; j++)
-			for (b = 0; b < BLOCK; b++)
-				sum[b] += cov[i * E + j] * kt[j * BLOCK + b];
-		for (b = 0; b < BLOCK; b++)
-			form[b] += kt[i * BLOCK + b] *
-			    (2 * sum[b] + cov[i * E + i] * kt[i * BLOCK + b]);
+			for (b = 0; b < FUTURE_COLUMNS; b++)
+				sum[b] += cov[i * E + j] * kt[j * FUTURE_COLUMNS + b];
+		for (b = 0; b < FUTURE_COLUMNS; b++)
+			form[b] += kt[i * FUTURE_COLUMNS + b] *
+			    (2 * sum[b] + cov[i * E + i] * kt[i * FUTURE_COLUMNS + b]);
 	}
 }
 
-/* w->x[n] <- the logits of rows of keys for one query head, whose mean and covariance are in w */
+/* w->one[n] <- the logits of rows of keys for one query head, whose mean and covariance are in w */
 static void
-make_logits(struct work *w, const struct score_input *in, const struct score_options *opt,
+make_logits(struct future_room *w, const struct score_input *in, const struct score_options *opt,
     const char *keys, uint32_t n)
 {
 	const size_t E = in->width, size = kv_row_bytes(in->key_type, E);
-	double form[BLOCK] = { 0 }, dot;
+	double form[FUTURE_COLUMNS] = { 0 }, dot;
 	uint32_t at, b, some;
 	size_t e;
 
 	for (at = 0; at < n; at += some) {
-		some = n - at < BLOCK ? n - at : BLOCK;
-		for (e = 0; e < E * BLOCK; e++)
-			w->kt[e] = 0;
+		some = n - at < FUTURE_COLUMNS ? n - at : FUTURE_COLUMNS;
+		for (e = 0; e < E * FUTURE_COLUMNS; e++)
+			w->columns[e] = 0;
 		for (b = 0; b < some; b++) {
 			kv_rows_to_f32(w->row, keys + (at + b) * size, in->key_type, E, 1);
 			for (e = 0, dot = 0; e < E; e++) {
-				w->kt[e * BLOCK + b] = w->row[e];
+				w->columns[e * FUTURE_COLUMNS + b] = w->row[e];
 				dot += w->mean[e] * w->row[e];
 			}
-			w->x[at + b] = dot / sqrt((double)E);
+			w->one[at + b] = dot / sqrt((double)E);
 		}
 		if (opt->covariance)
-			quadratic_forms(form, w->cov, w->kt, E);
+			quadratic_forms(form, w->matrix, w->columns, E);
 		for (b = 0; b < some; b++)
-			w->x[at + b] += form[b] / (2 * (double)E);
+			w->one[at + b] += form[b] / (2 * (double)E);
 	}
 }
 
-/* w->all[n] += the softmax of w->x[n] */
+/* w->all[n] += the softmax of w->one[n] */
 static void
-add_softmax(struct work *w, uint32_t n)
+add_softmax(struct future_room *w, uint32_t n)
 {
 	double most = -INFINITY, sum = 0;
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		most = w->x[i] > most ? w->x[i] : most;
+		most = w->one[i] > most ? w->one[i] : most;
 	for (i = 0; i < n; i++)
-		sum += w->x[i] = exp(w->x[i] - most);
+		sum += w->one[i] = exp(w->one[i] - most);
 	for (i = 0; i < n; i++)
-		w->all[i] += w->x[i] / sum;
+		w->all[i] += w->one[i] / sum;
 }
 
 static double
@@ -147,17 +104,15 @@ score_expected(const struct score_input *in, const struct score_options *opt, fl
 	const uint32_t sinks = kv_rows_before(in->rows->pos[0], n, opt->sink);
 	const size_t key = kv_row_bytes(in->key_type, in->width);
 	const size_t value = kv_row_bytes(in->value_type, in->width);
-	struct work w;
+	struct future_room w;
 	uint32_t r, i;
 
-	if (alloc_work(&w, in, opt) != 0)
+	if (future_room_init(&w, in, opt->future) != 0)
 		return -1;
-	for (i = 0; i < n; i++)
-		w.all[i] = 0;
 	for (r = 0; r < R && sinks < n; r++) {
 		future_mean(w.mean, &w.rotation, in, in->head * R + r);
 		if (opt->covariance)
-			future_covariance(w.cov, &w.rotation, in, in->head * R + r);
+			future_covariance(w.matrix, &w.rotation, in, in->head * R + r);
 		make_logits(&w, in, opt, (const char *)in->keys + sinks * key, n - sinks);
 		add_softmax(&w, n - sinks);
 	}
@@ -166,6 +121,6 @@ score_expected(const struct score_input *in, const struct score_options *opt, fl
 	for (; i < n; i++)
 		score[i] = (float)((w.all[i - sinks] / R + opt->epsilon.value) * (opt->value_norm ?
 		    norm_of(in, (const char *)in->values + i * value, w.row) : 1));
-	free_work(&w);
+	future_room_free(&w);
 	return 0;
 }

@@ -80,3 +80,31 @@ future_covariance(double *cov, const struct mean_rotation *m, const struct score
 	for (i = 0; i < E; i++)
 		turn(cov + i * E, 1, m);        /* rows: (M C) M' */
 }
+
+int
+future_room_init(struct future_room *w, const struct score_input *in, uint32_t future)
+{
+	const size_t E = in->width, n = in->rows->count[0];
+
+	*w = (struct future_room){ .mean = calloc(E * (2 + FUTURE_COLUMNS + E), sizeof *w->mean),
+	    .row = malloc(E * sizeof *w->row), .one = calloc(2 * n + 1, sizeof *w->one) };
+	if (w->mean == NULL || w->row == NULL || w->one == NULL ||
+	    mean_rotation_init(&w->rotation, in, future) != 0) {
+		future_room_free(w);
+		return -1;
+	}
+	w->vector = w->mean + E;
+	w->columns = w->vector + E;
+	w->matrix = w->columns + E * FUTURE_COLUMNS;
+	w->all = w->one + n;
+	return 0;
+}
+
+void
+future_room_free(struct future_room *w)
+{
+	mean_rotation_free(&w->rotation);
+	free(w->mean);
+	free(w->row);
+	free(w->one);
+}

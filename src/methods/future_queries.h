@@ -21,6 +21,23 @@ struct mean_rotation {
 int mean_rotation_init(struct mean_rotation *, const struct score_input *, uint32_t future);
 void mean_rotation_free(struct mean_rotation *);
 
+enum { FUTURE_COLUMNS = 16 };   /* rows that are computed with at once */
+
+/* What a KV head's scores are made from, one query head after another */
+struct future_room {
+	struct mean_rotation rotation;
+	double *mean;                   /* [E] of the queries of a query head */
+	double *matrix;                 /* [E][E] */
+	double *columns;                /* [E][FUTURE_COLUMNS] keys or values of some rows */
+	double *vector;                 /* [E] one of them */
+	float *row;                     /* [E] the same in f32 */
+	double *one, *all;              /* [rows] of a query head; the sum over all, which is 0 */
+};
+
+/* Allocates room for the one KV head of in. Returns 0, or -1 when out of memory. */
+int future_room_init(struct future_room *, const struct score_input *in, uint32_t future);
+void future_room_free(struct future_room *);
+
 /* mean[E] <- the mean of the later queries of query head h of the layer. */
 void future_mean(double *mean, const struct mean_rotation *, const struct score_input *,
     uint32_t h);
