@@ -215,7 +215,7 @@ assert 0 < near < far / 20, (near, far)' "$@"
 }
 
 @test "SpeContext's head is beside the rows, whatever their types; its plan of memory counts their bytes" {
-	local words="specontext budget=200 head=$DEMO/retrieval-head" limit
+	local words="specontext budget=200 head='$DEMO/retrieval-head'" limit
 	kv-prefill -m "$DEMO" --retrieval-head "$DEMO/retrieval-head" --keys q8_0 --values q4_0 -o d.kv "$ROOT/examples/prompts/harbour.txt"
 	kv-decode -m "$DEMO" --ids -n 12 --retrieve "$words" d.kv >memory.ids
 	kv-decode -m "$DEMO" --ids -n 12 --retrieve "$words" --offload d.kv | cmp - memory.ids

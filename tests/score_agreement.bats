@@ -194,7 +194,7 @@ refused() {
 	"$PYTHON" -c 'import forced_answer, json, sys, task_prompts
 print(*forced_answer.answer_ids(task_prompts.Tokenizer(sys.argv[1], "none"), json.loads(open(sys.argv[2]).readline()), "whole"))' \
 		"$DEMO" "$F/one.jsonl" >right.ids
-	kv-decode -q -m "$DEMO" --ids --force right.ids --json --retrieve "specontext budget=40 head=$DEMO/retrieval-head" head.kv >want.json
+	kv-decode -q -m "$DEMO" --ids --force right.ids --json --retrieve "specontext budget=40 head='$DEMO/retrieval-head'" head.kv >want.json
 	assert_equal "$(line specontext '[l for l in o["layers"]["40"]], o["all"]["40"]["overlap"], o["steps"]["40"]')" \
 		"$(json want.json '[l["overlap"] for l in o["retrieval"]["layers"]], o["retrieval"]["retrieving"]["overlap"], o["retrieval"]["steps"]')"
 	assert_equal "$(line specontext 'len(set(o["layers"]["40"])), 0 < o["all"]["40"]["overlap"] < 1')" '(1, True)'
