@@ -164,7 +164,8 @@ struct simd {
 	 * scratch of 3 (n + TOPK_SLACK) */
 	void (*topk)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch);
 
-	/* sum[j] += x[t][i] * x[t][j], j <= i < E, for t = 0 .. n-1 in order */
+	/* sum[j] += x[t][i] * x[t][j], j <= i < E, for t = 0 .. n-1 in order. x[n][E], and 8
+	 * numbers behind it, which do not count */
 	void (*add_products)(double *sum, const double *x, size_t E, size_t i, size_t n);
 
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */

@@ -9,6 +9,7 @@
 
 #define ROWS 32                 /* rows of a triangle that a thread takes */
 #define AT_ONCE 8               /* queries that are widened together */
+#define BEHIND 8                /* numbers behind them that add_products() loads */
 
 struct stats {
 	const struct simd *simd;
@@ -46,7 +47,7 @@ stats_part(void *arg, size_t item, int thread)
 	const uint32_t parts = (s->E + ROWS - 1) / ROWS, h = (uint32_t)(item / parts);
 	const uint32_t first = (uint32_t)(item % parts) * ROWS;
 	const uint32_t last = s->E - first < ROWS ? s->E : first + ROWS;
-	double x[AT_ONCE * KV_ROW_WIDTH_MOST];
+	double x[AT_ONCE * KV_ROW_WIDTH_MOST + BEHIND];
 	const float *from;
 	uint32_t at, n, t, e;
 
@@ -58,6 +59,8 @@ stats_part(void *arg, size_t item, int thread)
 			for (e = 0; e < s->E; e++)
 				x[(size_t)t * s->E + e] = from[e];
 		}
+		for (e = 0; e < BEHIND; e++)
+			x[(size_t)n * s->E + e] = 0;
 		add_rows(s, h, x, n, first, last);
 	}
 }

@@ -214,22 +214,38 @@ FN(cap)(float *x, size_t n, float c)
 	}
 }
 
-/* A product of two f32 is exact in f64, so fused or not, the sums are the same. */
+/* s <- s + x[t][i] * x[t][..], t = 0 .. n-1; x points to x[0][j], a to x[0][i] */
+INLINE vd
+products_of(vd s, const double *a, const double *x, size_t E, size_t n)
+{
+	size_t t;
+	vd v;
+
+	for (t = 0; t < n; t++) {
+		memcpy(&v, x + t * E, sizeof v);
+		s += a[t * E] * v;
+	}
+	return s;
+}
+
+/* A product of two f32 is exact in f64, so fused or not, the sums are the same. What is left of a
+ * row is a vector, too, of which some lanes are not stored. */
 void
 FN(add_products)(double *sum, const double *x, size_t E, size_t i, size_t n)
 {
-	size_t j, t;
-	vd s, v;
+	const size_t whole = (i + 1) / DL * DL, left = i + 1 - whole;
+	size_t j;
+	vd s;
 
-	for (j = 0; j + DL <= i + 1; j += DL) {
+	for (j = 0; j < whole; j += DL) {
 		memcpy(&s, sum + j, sizeof s);
-		for (t = 0; t < n; t++) {
-			memcpy(&v, x + t * E + j, sizeof v);
-			s += x[t * E + i] * v;
-		}
+		s = products_of(s, x + i, x + j, E, n);
 		memcpy(sum + j, &s, sizeof s);
 	}
-	for (; j <= i; j++)
-		for (t = 0; t < n; t++)
-			sum[j] += x[t * E + i] * x[t * E + j];
+	if (left == 0)
+		return;
+	s = (vd){ 0 };
+	memcpy(&s, sum + whole, left * sizeof *sum);
+	s = products_of(s, x + i, x + whole, E, n);
+	memcpy(sum + whole, &s, left * sizeof *sum);
 }

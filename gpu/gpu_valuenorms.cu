@@ -32,7 +32,7 @@ load(float (*vs)[DEPTH + 1], float (*ws)[DEPTH], const T *w, const struct value_
 }
 
 template <class T>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 2)
 value_norms(float *norms, size_t stride, const T *w, const struct value_outputs of, uint32_t in,
     uint32_t out)
 {
