@@ -213,6 +213,14 @@ def swap(kind_a, layer_a, kind_b, layer_b, base=full):
     return moved(edit, base)
 
 
+def put(kind, layer, to, after, base=full):
+    """Takes a section to before (after 0) or behind (after 1) the section `to` of its layer."""
+    def edit(out):
+        section = out.pop(place(out, kind, layer))
+        out.insert(place(out, to, layer) + after, section)
+    return moved(edit, base)
+
+
 def drop(kind, layer, base=small):
     return moved(lambda out: out.pop(place(out, kind, layer)), base)
 

@@ -3,7 +3,7 @@
 import struct
 
 import kvwrite
-from bad import changed, drop, moved, stream, swap, with_content, with_header
+from bad import changed, drop, moved, put, stream, swap, with_content, with_header
 from good import head, place, sections
 from goodquerystats import beside, blocks, layers
 from kvwrite import NONE, u32s
@@ -137,13 +137,6 @@ def in_second_block():
 
 
 def order():
-    def put(kind, layer, after):
-        """Takes qSTa of a layer to another place."""
-        def edit(out):
-            section = out.pop(place(out, 'qSTa', layer))
-            out.insert(place(out, kind, layer) + after, section)
-        return moved(edit, beside)
-
     yield 'twice', moved(lambda out: out.insert(
         place(out, 'qSTa', 1), out[place(out, 'qSTa', 1)]), beside), 'order'
     yield 'twice-behind-mass', moved(lambda out: out.insert(
@@ -151,9 +144,9 @@ def order():
     yield 'behind-mass', swap('qSTa', 1, 'mASS', 1, beside), 'order'
     yield 'before-queries', swap('oBSq', 0, 'qSTa', 0, beside), 'order'
     for kind, after in (('pAID', 1), ('sCOR', 1), ('KEYS', 1), ('VALS', 1)):
-        yield f'behind-{kind.lower()}', put(kind, 0, after), 'order'
-    yield 'before-positions', put('POSN', 1, 0), 'order'
-    yield 'before-first-positions', put('POSN', 0, 0), 'order'
+        yield f'behind-{kind.lower()}', put('qSTa', 0, kind, after, beside), 'order'
+    yield 'before-positions', put('qSTa', 1, 'POSN', 0, beside), 'order'
+    yield 'before-first-positions', put('qSTa', 0, 'POSN', 0, beside), 'order'
     yield 'without-positions', drop('POSN', 1, beside), 'order'
     yield 'without-positions-of-layer', drop('POSN', 1, lean), 'order'
     yield 'without-layer', changed('qSTa', 0, lambda s: setattr(s, 'layer', NONE), beside), 'order'

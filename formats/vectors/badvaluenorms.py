@@ -3,7 +3,7 @@
 import struct
 
 import kvwrite
-from bad import changed, drop, moved, stream, swap, with_content, with_header
+from bad import changed, drop, moved, put, stream, swap, with_content, with_header
 from good import place
 from goodvaluenorms import beside, blocks, empty
 from kvwrite import NONE
@@ -84,13 +84,6 @@ def in_second_block():
 
 
 def order():
-    def put(kind, layer, after):
-        """Takes vNRM of a layer to another place."""
-        def edit(out):
-            section = out.pop(place(out, 'vNRM', layer))
-            out.insert(place(out, kind, layer) + after, section)
-        return moved(edit, beside)
-
     yield 'twice', moved(lambda out: out.insert(
         place(out, 'vNRM', 1), out[place(out, 'vNRM', 1)]), beside), 'order'
     yield 'twice-behind-scores', moved(lambda out: out.insert(
@@ -98,10 +91,10 @@ def order():
     yield 'before-paid', swap('pAID', 1, 'vNRM', 1, beside), 'order'
     yield 'behind-scores', swap('vNRM', 0, 'sCOR', 0, beside), 'order'
     for kind in ('mASS', 'qSTa', 'oBSq', 'POSN'):
-        yield f'before-{kind.lower()}', put(kind, 1, 0), 'order'
+        yield f'before-{kind.lower()}', put('vNRM', 1, kind, 0, beside), 'order'
     for kind in ('KEYS', 'VALS'):
-        yield f'behind-{kind.lower()}', put(kind, 0, 1), 'order'
-    yield 'before-first-positions', put('POSN', 0, 0), 'order'
+        yield f'behind-{kind.lower()}', put('vNRM', 0, kind, 1, beside), 'order'
+    yield 'before-first-positions', put('vNRM', 0, 'POSN', 0, beside), 'order'
     yield 'without-positions', drop('POSN', 1, beside), 'order'
     yield 'without-layer', changed('vNRM', 0, lambda s: setattr(s, 'layer', NONE), beside), 'order'
     for layer in (0, 2):

@@ -187,6 +187,13 @@ def place(sections, kind, layer=NONE):
     return [(s.type, s.layer) for s in sections].index((kind, layer))
 
 
+def around(out, kind):
+    """out, with an unknown section before that kind in layer 0, and one behind it in layer 1."""
+    out.insert(place(out, kind, 0), Section('qXYZ', b'unsafe, before', 0))
+    out.insert(place(out, kind, 1) + 1, Section('qXYz', b'safe, behind', 1))
+    return out
+
+
 def with_unknown():
     """Unknown ancillary sections, safe and unsafe, public and private, in every place."""
     out = full()

@@ -124,11 +124,9 @@ take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section
 	case KV_VALS:
 		return u->rows > 0 ? engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
 	case KV_QSTA:
-		return c->query_stats != NULL && u->rows == u->tokens ?
-		    engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
 	case KV_MASS:
-		return c->mass != NULL && u->rows == u->tokens ?
-		    engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
+		return u->rows == u->tokens ? engine_read(e, r, snapshot_take(r, sec, c, NULL)) :
+		    ENGINE_OK;
 	default:
 		return ENGINE_OK;
 	}
@@ -171,8 +169,9 @@ check_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *l
 	    " with --retrieve, each in the sight of few others" : ", and nothing says how");
 }
 
+/* Refuses query statistics and attention mass that are wanted, and not of all tokens. */
 static int
-check_mass(const struct kv_reader *r, const struct cache *c, struct engine_error *e)
+check_sums(const struct kv_reader *r, const struct cache *c, struct engine_error *e)
 {
 	uint32_t l;
 
@@ -204,7 +203,7 @@ load(const struct reuse *u, struct kv_reader *r, struct cache *c, struct kv_log 
 	}
 	if (rc < 0)
 		return engine_read(e, r, rc);
-	if (check_decoded(u, r, log, e) != ENGINE_OK || check_mass(r, c, e) != ENGINE_OK)
+	if (check_decoded(u, r, log, e) != ENGINE_OK || check_sums(r, c, e) != ENGINE_OK)
 		return e->code;
 	if (u->rows > 0 && cache_add_tokens(c, u->ids, u->rows) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for %u tokens", u->rows);
