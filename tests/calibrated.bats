@@ -15,6 +15,8 @@ setup() {
 		agrees 2e-6 expected $options
 	done
 	agrees 2e-6 capkv sink=0 future=40
+	# the mean rotation takes the same time for any number of positions
+	kv-score --method expected --future 4000000000 -o far.kv x.kv
 	# a factor, half of the channels, layers that are not rotated, other frequencies in layers with a window
 	for name in llama-yarn llama-llama3 phi3-longrope smollm3 gemma3; do
 		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name $name "$DEMO/tokenizer.json"

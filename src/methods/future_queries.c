@@ -8,22 +8,22 @@ int
 mean_rotation_init(struct mean_rotation *m, const struct score_input *in, uint32_t future)
 {
 	const uint32_t pairs = in->rope_dims / 2;
-	double angle, c, s;
-	uint32_t i, p;
+	double half, middle, length;
+	uint32_t i;
 
 	*m = (struct mean_rotation){ .pairs = pairs,
 	    .cos = malloc((2 * (size_t)pairs + 1) * sizeof *m->cos) };
 	if (m->cos == NULL)
 		return -1;
 	m->sin = m->cos + pairs;
+	/* the sum of exp(sqrt(-1) (a + 2 h p)) over p = 0 .. n - 1, a geometric series, is
+	 * exp(sqrt(-1) (a + (n - 1) h)) sin(n h) / sin(h) */
 	for (i = 0; i < pairs; i++) {
-		for (c = s = 0, p = 0; p < future; p++) {
-			angle = ((double)in->next_position + p) * in->freq[i];
-			c += cos(angle);
-			s += sin(angle);
-		}
-		m->cos[i] = in->rope_factor * c / future;
-		m->sin[i] = in->rope_factor * s / future;
+		half = in->freq[i] / 2;
+		middle = (2 * (double)in->next_position + future - 1) * half;
+		length = sin(half) == 0 ? 1 : sin(future * half) / (future * sin(half));
+		m->cos[i] = in->rope_factor * length * cos(middle);
+		m->sin[i] = in->rope_factor * length * sin(middle);
 	}
 	return 0;
 }
