@@ -17,9 +17,6 @@
 #include "methods/future_queries.h"
 #include "methods/scorers.h"
 
-/* cholesky_forms() takes as many columns */
-_Static_assert(FUTURE_COLUMNS == CHOLESKY_COLUMNS, "columns");
-
 static const double SHARPNESS = 5, LEAST_WEIGHT = 1e-6;
 
 static void

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "methods/cluster.h"
+#include "methods/squared_length.h"
 
 #define PER_SEED 16
 #define SAME 1e-5               /* largest deficit of a key in the direction of a seed */
@@ -105,13 +106,8 @@ products(const struct kmeans *w, const float *x, uint32_t n, const void *keys, u
 static double
 load_key(float *k, const void *key, const struct cluster_input *in)
 {
-	double sum = 0;
-	uint32_t e;
-
 	kv_rows_to_f32(k, key, in->key_type, in->width, 1);
-	for (e = 0; e < in->width; e++)
-		sum += (double)k[e] * k[e];
-	return sqrt(sum);
+	return sqrt(squared_length(k, in->width));
 }
 
 /* ---- seeds ---- */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "methods/scorers.h"
+#include "methods/squared_length.h"
 
 const char *const norms_names[] = { "product", "mean", "keys", "values", NULL };
 
@@ -25,12 +26,11 @@ local_norms(double *norm, const char *rows, enum kv_row_type type, uint32_t n, u
 {
 	const size_t size = kv_row_bytes(type, E);
 	double sum = 0;
-	uint32_t i, e, first = 0;
+	uint32_t i, first = 0;
 
 	for (i = 0; i < n; i++, rows += size) {
 		kv_rows_to_f32(x, rows, type, E, 1);
-		for (norm[i] = 0, e = 0; e < E; e++)
-			norm[i] += (double)x[e] * x[e];
+		norm[i] = squared_length(x, E);
 		sum += norm[i];
 		if (local == 0 || (i + 1 < n && i + 1 - first < local))
 			continue;

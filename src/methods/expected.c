@@ -18,6 +18,7 @@
 
 #include "methods/future_queries.h"
 #include "methods/scorers.h"
+#include "methods/squared_length.h"
 
 /* form[FUTURE_COLUMNS] <- k'C k of the keys kt[E][FUTURE_COLUMNS], of the lower triangle of C */
 static void
@@ -87,13 +88,8 @@ add_softmax(struct future_room *w, uint32_t n)
 static double
 norm_of(const struct score_input *in, const char *value, float *row)
 {
-	double sum = 0;
-	uint32_t e;
-
 	kv_rows_to_f32(row, value, in->value_type, in->width, 1);
-	for (e = 0; e < in->width; e++)
-		sum += (double)row[e] * row[e];
-	return sqrt(sum);
+	return sqrt(squared_length(row, in->width));
 }
 
 /* method_score() calls this for one KV head at a time. */

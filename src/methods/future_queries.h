@@ -8,6 +8,7 @@
 #ifndef KVPIPE_FUTURE_QUERIES_H
 #define KVPIPE_FUTURE_QUERIES_H
 
+#include "methods/cholesky.h"
 #include "methods/methods.h"
 
 /* The mean rotation of the positions next_position .. next_position + future - 1: pair i of the
@@ -21,9 +22,10 @@ struct mean_rotation {
 int mean_rotation_init(struct mean_rotation *, const struct score_input *, uint32_t future);
 void mean_rotation_free(struct mean_rotation *);
 
-enum { FUTURE_COLUMNS = 16 };   /* rows that are computed with at once */
+/* rows that are computed with at once, as many as cholesky_forms() takes */
+enum { FUTURE_COLUMNS = CHOLESKY_COLUMNS };
 
-/* What a KV head's scores are made from, one query head after another */
+/* Scratch for the scores of one KV head, whose query heads take turns */
 struct future_room {
 	struct mean_rotation rotation;
 	double *mean;                   /* [E] of the queries of a query head */

@@ -23,17 +23,17 @@
 #include <string.h>
 
 #include "methods/scorers.h"
+#include "methods/squared_length.h"
 
 /* u[E] <- the direction of a key; 0 if it has none. double: squares of f32 may overflow */
 static void
 direction(double *u, float *k, const void *key, enum kv_row_type type, uint32_t E)
 {
-	double sum = 0, scale;
+	double sum, scale;
 	uint32_t e;
 
 	kv_rows_to_f32(k, key, type, E, 1);
-	for (e = 0; e < E; e++)
-		sum += (double)k[e] * k[e];
+	sum = squared_length(k, E);
 	scale = sum == 0 ? 0 : 1 / sqrt(sum);
 	for (e = 0; e < E; e++)
 		u[e] = k[e] * scale;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "methods/scorers.h"
+#include "methods/squared_length.h"
 
 int
 score_knorm(const struct score_input *in, const struct score_options *opt, float *score)
@@ -23,8 +24,6 @@ score_knorm(const struct score_input *in, const struct score_options *opt, float
 	const char *key = in->keys;
 	size_t row_size = kv_row_bytes(in->key_type, in->width);
 	uint64_t total = kv_rows_total(in->rows), s;
-	uint32_t e;
-	double sum;
 	float *k;
 
 	(void)opt;
@@ -32,10 +31,7 @@ score_knorm(const struct score_input *in, const struct score_options *opt, float
 		return -1;
 	for (s = 0; s < total; s++, key += row_size) {
 		kv_rows_to_f32(k, key, in->key_type, in->width, 1);
-		/* double: the square of an f32 may overflow */
-		for (e = 0, sum = 0; e < in->width; e++)
-			sum += (double)k[e] * k[e];
-		score[s] = (float)-sqrt(sum);
+		score[s] = (float)-sqrt(squared_length(k, in->width));
 	}
 	free(k);
 	return 0;
