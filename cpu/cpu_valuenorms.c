@@ -1,8 +1,8 @@
 /* cpu_valuenorms.c - norms of what values add to the residual stream (kv-snapshot(5), 4.23)
  *
- * Of the output projection a query head has E columns: a panel of some output channels is widened,
- * multiplied with a tile of values, and only the sums of the products are kept. The sums have the
- * same order for any number of threads. */
+ * A query head has E columns of the output projection. A panel of some output channels is widened
+ * and multiplied with a tile of values, and only the sums of the products are kept. The sums have
+ * the same order for any number of threads. */
 #include <math.h>
 
 #include <dnnl.h>

@@ -100,8 +100,8 @@ struct score_input {
 	/* of the layer's queries: all its query heads, also for a method that is called one KV
 	 * head at a time; those of KV head `head` are head * R .. */
 	const struct kv_query_stats *query_stats;
-	/* rotary embedding of the layer: [rope_dims / 2] frequencies, and what cosine and sine
-	 * are multiplied by */
+	/* rotary embedding of the layer: [rope_dims / 2] frequencies, and the factor of cosine
+	 * and sine */
 	const double *freq;
 	uint32_t rope_dims;
 	double rope_factor;
@@ -173,8 +173,8 @@ struct evict_options;
 struct layer_share;
 struct ranked;
 
-/* What competes for the one budget of all layers: nothing, there is no such budget; the rows of all
- * KV heads; or in each layer means over its KV heads of their best rows, their second best, ...
+/* The competitors for one budget of all layers: none, since there is no such budget; the rows of
+ * all KV heads; or in each layer means over its KV heads of their best rows, their second best, ...
  * (composite.c) */
 enum competitors { COMPETE_NOT, COMPETE_ROWS, COMPETE_RANKS };
 

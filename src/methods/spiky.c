@@ -3,15 +3,15 @@
  * ChunkKV keeps chunks as a whole, since neighbours belong together. A chunk with a high mean may
  * owe it to one row, and costs as many rows as any other. So a chunk that is important (its mean is
  * at least the median of all) and spiky (the entropy of its scores is below the median) keeps only
- * its `spiky` best rows, and what that spares goes to further chunks. The rule is that of kvpress's
+ * its `spiky` best rows, and further chunks get the others. The rule is that of kvpress's
  * EntropyGatedChunkKVPress:
  *
  * The entropy of a chunk of n rows is e = -sum p ln(p + 1e-8) / ln n, within 0 .. 1, where the p
  * are its scores over their sum + 1e-8, first moved up so that none is below 0; e = 0 for one row.
  * Medians are those of all chunks, the lower one of two. From the greatest mean on (of equal ones
  * the first) chunks take their rows, as long as some are left; the last one gets its best rows.
- * What is left when all have taken theirs goes to the best of the other rows. So exactly as many
- * rows stay as the budget says, also where its end is within a chunk.
+ * If all have taken theirs and some of the budget is left, the best of the other rows stay, too. So
+ * exactly as many rows stay as the budget says, also where its end is within a chunk.
  *
  * Ours differs in this: rows that are always kept (+inf) stay first of all. A chunk that has m of
  * them is first in order, has the entropy ln m / ln n, to which the formula tends when they grow,

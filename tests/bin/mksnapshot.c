@@ -267,7 +267,7 @@ add_query(const float *q, uint32_t pairs, double *sum, double *modulus, double *
 		modulus[i] += sqrt((double)q[i] * q[i] + (double)q[i + pairs] * q[i + pairs]);
 }
 
-/* Of one query for each token but the first four. */
+/* Writes the sums of one query for each token but the first four. */
 static void
 write_query_stats(struct kv_writer *w, uint32_t layer)
 {
