@@ -312,42 +312,55 @@ test_lists(struct device *d, uint32_t n, uint32_t R, uint32_t most)
 
 enum fixed { LISTS_STAY, ENTRIES_MISSING, CHOSEN_PAGES, ALL_GROW };
 
-/* Captures one op and says for how many rows more it can be launched: 0 or 1. */
+static void
+run_fixed(struct growing *x, enum fixed what)
+{
+	const struct ops *o = x->on->ops;
+	struct dev *d = x->on->dev;
+	const struct query query = { .q = x->q, .N = 1, .H = G * x->how->R };
+	const struct chosen pages = { .at = x->chosen.at, .stride = 8, .n = (uint32_t[]){ 1, 1, 1 },
+	    .rows = 4 };
+
+	switch (what) {
+	case LISTS_STAY:
+		o->topk(d, &x->chosen, x->score, x->stride, (struct counts){ x->len, 0 }, G);
+		break;
+	case ENTRIES_MISSING:
+		o->bits_scores(d, x->score, x->stride, &query, &x->bits, &x->rows);
+		break;
+	case CHOSEN_PAGES:
+		o->attend_chosen(d, x->o, &query, &x->rows, &pages);
+		break;
+	case ALL_GROW:
+		ops_of_step(x, x->most);
+	}
+}
+
+/* Captures one op, which has run once on other rows, and says for how many rows more it can be
+ * launched: 0 or 1. */
 static int
 can_grow(struct device *d, enum fixed what)
 {
 	static const struct growth how = { KV_F32, 16, 16, 2, 50, 1, 0, 0, 0 };
 	struct inputs in = { .k = floats(500 * 16, 1), .v = floats(500 * 16, 1) };
-	struct chosen pages = { .stride = 8, .n = (uint32_t[]){ 1, 1, 1 }, .rows = 4 };
+	struct growing first, x;
 	uint32_t graph;
-	struct growing x;
 	int one;
 
+	open_growing(&first, d, &how, &in);
+	run_fixed(&first, what);
 	open_growing(&x, d, &how, &in);
-	pages.at = x.chosen.at;
-	const struct query query = { .q = x.q, .N = 1, .H = G * how.R };
 	if (what != ENTRIES_MISSING)
 		d->ops->pack_bits(d->dev, &x.bits, &x.rows);
 	if (!d->ops->graph_begin(d->dev))
 		return -1;
-	switch (what) {
-	case LISTS_STAY:
-		d->ops->topk(d->dev, &x.chosen, x.score, x.stride, (struct counts){ x.len, 0 }, G);
-		break;
-	case ENTRIES_MISSING:
-		d->ops->bits_scores(d->dev, x.score, x.stride, &query, &x.bits, &x.rows);
-		break;
-	case CHOSEN_PAGES:
-		d->ops->attend_chosen(d->dev, x.o, &query, &x.rows, &pages);
-		break;
-	case ALL_GROW:
-		ops_of_step(&x, x.most);
-	}
+	run_fixed(&x, what);
 	graph = d->ops->graph_end(d->dev, NULL);
 	one = d->ops->graph_launch(d->dev, graph, 1);
 	verdict(graph != 0 && d->ops->graph_launch(d->dev, graph, 0), "%s: op %d: no launch",
 	    d->name, what);
 	close_growing(&x);
+	close_growing(&first);
 	free(in.k);
 	free(in.v);
 	return one;
