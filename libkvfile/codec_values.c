@@ -1,5 +1,5 @@
 /* codec_values.c - tokens, logits, and values of rows: TOKS, LGTS, mASS, pAID, vNRM,
- * sCOR */
+ * gATE, sCOR */
 
 #include "codec.h"
 #include "reader.h"
@@ -59,7 +59,13 @@ label_size(enum kv_kind kind)
 static int
 has_values(enum kv_kind kind)
 {
-	return kind == KV_MASS || kind == KV_PAID || kind == KV_VNRM || kind == KV_SCOR;
+	return kv_kind_is(kind, KV_PER_ROW) || kind == KV_SCOR;
+}
+
+uint32_t
+kv_values_lists(enum kv_kind kind, const struct kv_model *m)
+{
+	return kind == KV_GATE || kind == KV_SCOR ? 1 : m->query_heads / m->kv_heads;
 }
 
 int

@@ -86,6 +86,7 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 	case KV_VNRM:
 		return exactly(h, KV_SCORE_LABEL +
 		    total * (m->query_heads / m->kv_heads) * 4, why);
+	case KV_GATE:
 	case KV_SCOR:
 		return exactly(h, KV_SCORE_LABEL + 4 * total, why);
 	case KV_KEYS:
@@ -127,8 +128,8 @@ int
 kv_content_is_checked(enum kv_kind kind)
 {
 	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_QSTA || kind == KV_MASS ||
-	    kind == KV_PAID || kind == KV_VNRM || kind == KV_SCOR || kind == KV_RHDK ||
-	    kind == KV_EVNT || kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
+	    kind == KV_PAID || kind == KV_VNRM || kind == KV_GATE || kind == KV_SCOR ||
+	    kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
 }
 
 static int
@@ -272,10 +273,13 @@ check_value_norms(const struct kv_head *head, const struct kv_header *h, const u
 	    F32_INFINITY - 1, rows, why);
 }
 
+/* Checks a label, and a number for each row behind it. most: bits of the greatest allowed
+ * absolute value. */
 static int
-check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_store *rows,
-    struct kv_message *why)
+check_scores(const struct kv_header *h, const uint8_t *p, uint32_t most,
+    const struct kv_row_store *rows, struct kv_message *why)
 {
+	const char *wrong = most < F32_INFINITY ? "not finite" : "not a number";
 	uint64_t i, n = (h->raw_size - KV_SCORE_LABEL) / 4;
 	const uint8_t *score = p + KV_SCORE_LABEL;
 	uint32_t g = 0;
@@ -283,13 +287,13 @@ check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_st
 	if (check_label(p, why) != KV_OK)
 		return why->code;
 	for (i = 0; i < n; i++)
-		if ((get32(score + 4 * i) & 0x7fffffff) > F32_INFINITY)
+		if ((get32(score + 4 * i) & 0x7fffffff) > most)
 			break;
 	if (i == n)
 		return KV_OK;
 	for (; g + 1 < rows->rows.heads && i >= rows->count[g]; g++)
 		i -= rows->count[g];
-	return kv_bad(why, "head %u row %llu: the score is not a number", g, (ull)i);
+	return kv_bad(why, "head %u row %llu: the score is %s", g, (ull)i, wrong);
 }
 
 static int
@@ -378,8 +382,10 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 		return check_paid(head, h, data, rows, why);
 	case KV_VNRM:
 		return check_value_norms(head, h, data, rows, why);
+	case KV_GATE:
+		return check_scores(h, data, F32_INFINITY - 1, rows, why);
 	case KV_SCOR:
-		return check_scores(h, data, rows, why);
+		return check_scores(h, data, F32_INFINITY, rows, why);
 	case KV_BITS:
 	case KV_PAGE:
 	case KV_CLUS:

@@ -152,9 +152,8 @@ write_snapshot(struct kv_writer *w, const struct held *h, const struct sequence 
 		uint32_t l = h->sec.layer;
 		struct kv_span span = { h->content, h->sec.raw_size };
 
-		/* sections that come after pAID in a layer */
-		if (obs == NULL && written == l &&
-		    (kind == KV_VNRM || kind == KV_SCOR || kind == KV_KEYS)) {
+		/* in front of what comes after pAID in a layer, at the latest of KEYS */
+		if (obs == NULL && written == l && kind > KV_PAID && kind <= KV_KEYS) {
 			write_mass(w, s, l, tokens);
 			written++;
 		}

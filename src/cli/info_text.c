@@ -277,6 +277,8 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 	    info->probe_mass[0] != '\0' ? shown(info->probe_mass) : "none");
 	if (info->value_norms[0] != '\0')
 		printf(LINE "%s\n", "value norms", info->value_norms);
+	if (info->gate_scores[0] != '\0')
+		printf(LINE "%s\n", "gate scores", shown(info->gate_scores));
 	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? shown(info->scores) : "none");
 	index_print(info->index, m->layers, COLUMNS);
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");

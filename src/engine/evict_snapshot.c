@@ -166,7 +166,7 @@ write_waiting(const struct pass *p, struct waiting *x)
 	if (per_row)            /* the values are at the end of the content */
 		span.size = x->values + sizeof(float) *
 		    host_values((void *)((char *)x->content + x->values), kv_current_rows(p->r),
-		    &l->kept, m->query_heads / m->kv_heads);
+		    &l->kept, kv_values_lists(x->sec.kind, m));
 	if (per_row || !rows_changed(p->v, &x->sec) || kv_is_safe(x->sec.type))
 		return checked_write(p, kv_write(p->w, x->sec.type, x->sec.layer,
 		    x->sec.element_size, &span, 1));
@@ -385,7 +385,7 @@ copy_unknown(const struct pass *p)
 	return checked_copy(p, code);
 }
 
-/* Copies an index, qSTa, mASS, pAID, or an unknown section. An index is made from the keys of its
+/* Copies an index, qSTa, values of rows, or an unknown section. An index is made from the keys of its
  * layer (kv-snapshot(5), 4.14), so it is skipped if a row of the layer is dropped. */
 static int
 pass_other(const struct pass *p)

@@ -142,6 +142,10 @@ see_section(struct snapshot_info *info, struct kv_reader *r, const struct kv_sec
 		l->value_norms = 1;
 		code = see_label(info->value_norms, r);
 		break;
+	case KV_GATE:
+		l->gate_scores = 1;
+		code = see_label(info->gate_scores, r);
+		break;
 	case KV_SCOR:
 		code = see_label(info->scores, r);
 		break;

@@ -18,6 +18,7 @@ struct layer_info {
 	int mass;                       /* 1: there is attention mass */
 	int probe_mass;                 /* 1: there is probe mass */
 	int value_norms;                /* 1: there are norms of value outputs */
+	int gate_scores;                /* 1: there are gate scores */
 };
 
 /* The indexes of a layer (kv-snapshot(5), 4.14 to 4.18). All zero: none. */
@@ -37,6 +38,7 @@ struct snapshot_info {
 	char scores[KV_SCORE_LABEL];    /* label of the first scores, "" = none */
 	char probe_mass[KV_SCORE_LABEL];        /* label of the first probe mass */
 	char value_norms[KV_SCORE_LABEL];       /* label of the first norms; "" = none */
+	char gate_scores[KV_SCORE_LABEL];       /* label of the first gate scores; "" = none */
 	int logits;                     /* 1: there are logits */
 	struct kv_head_keys head_keys;  /* without its arrays; n 0: none */
 	struct kv_log *log;

@@ -139,18 +139,21 @@ see_values(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 	const struct kv_model *m = &kv_reader_head(r)->model;
 	const struct kv_rows *rows = kv_current_rows(r);
 	const char *name = sec->kind == KV_MASS ? "mass" : sec->kind == KV_PAID ? "paid" :
-	    sec->kind == KV_VNRM ? "value norms" : "scores";
+	    sec->kind == KV_VNRM ? "value norms" : sec->kind == KV_GATE ? "gate scores" :
+	    "scores";
 	const float *at;
 	struct kv_values v;
-	uint32_t g, h, l = sec->layer;
+	const uint32_t lists = kv_values_lists(sec->kind, m), l = sec->layer;
+	uint32_t g, h;
 
 	check(kv_load_values(r, &v) == KV_OK, "%s", kv_reader_error(r));
 	if (v.label != NULL)
 		has(d, "layer %u %s \"%s\"", l, name, v.label);
 	for (g = 0, at = v.value; g < rows->heads; g++)
-		for (h = 0; h < (sec->kind == KV_SCOR ? 1 : m->query_heads / m->kv_heads); h++) {
-			if (sec->kind == KV_SCOR)
-				has_values(d, at, rows->count[g], "layer %u head %u scores", l, g);
+		for (h = 0; h < lists; h++) {
+			if (sec->kind == KV_SCOR || sec->kind == KV_GATE)
+				has_values(d, at, rows->count[g], "layer %u head %u %s", l, g,
+				    name);
 			else
 				has_values(d, at, rows->count[g], "layer %u head %u query %u %s",
 				    l, g, h, name);
@@ -256,8 +259,7 @@ see_section(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 		see_queries(d, r, sec->layer);
 	else if (sec->kind == KV_QSTA)
 		see_query_stats(d, r, sec->layer);
-	else if (sec->kind == KV_MASS || sec->kind == KV_PAID || sec->kind == KV_VNRM ||
-	    sec->kind == KV_SCOR)
+	else if (kv_kind_is(sec->kind, KV_PER_ROW) || sec->kind == KV_SCOR)
 		see_values(d, r, sec);
 	else if (kv_kind_is(sec->kind, KV_INDEX))
 		see_index(d, r, sec->layer);
