@@ -84,8 +84,7 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 		return exactly(h, total * (m->query_heads / m->kv_heads) * 4, why);
 	case KV_PAID:
 	case KV_VNRM:
-		return exactly(h, KV_SCORE_LABEL +
-		    total * (m->query_heads / m->kv_heads) * 4, why);
+		return exactly(h, KV_SCORE_LABEL + total * (m->query_heads / m->kv_heads) * 4, why);
 	case KV_GATE:
 	case KV_SCOR:
 		return exactly(h, KV_SCORE_LABEL + 4 * total, why);

@@ -385,8 +385,8 @@ copy_unknown(const struct pass *p)
 	return checked_copy(p, code);
 }
 
-/* Copies an index, qSTa, values of rows, or an unknown section. An index is made from the keys of its
- * layer (kv-snapshot(5), 4.14), so it is skipped if a row of the layer is dropped. */
+/* Copies an index, qSTa, values of rows, or an unknown section. An index is made from the keys of
+ * its layer (kv-snapshot(5), 4.14), so it is skipped if a row of the layer is dropped. */
 static int
 pass_other(const struct pass *p)
 {
