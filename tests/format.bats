@@ -24,5 +24,7 @@ check() {
 @test "means and covariances of query statistics are those of the queries" { check query_stats_arrays; }
 @test "norms of value outputs are what the writer was given, in KV heads without rows too" { check value_norms; }
 @test "norms of value outputs are arrays for each KV head" { check value_norms_arrays; }
+@test "gate scores are what the writer was given, in KV heads without rows too" { check gate_scores; }
+@test "gate scores are arrays for each KV head" { check gate_scores_arrays; }
 @test "the indexes of the vectors are what numpy makes of their keys" { check indexes; }
 @test "kvread.py exits with 0, 1, 2, 3 or 5" { check program; }

@@ -81,13 +81,13 @@ def kept_first(lists):
 
 
 def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=None, logits=False,
-             tools=None, codec=0, tensor=None, stats=None, norms=None):
+             tools=None, codec=0, tensor=None, stats=None, norms=None, gates=None):
     """The sections of a snapshot from its HEAD and, for each layer, its lists of positions.
 
     window: positions of the observation queries. weighed: with the attention received.
     paying: label of the attention paid. scored: label of the scores. stats: for each layer `first`
-    and the number of queries of its query statistics, None for a layer without. norms:
-    for each layer the label of its norms of value outputs, or None.
+    and the number of queries of its query statistics, None for a layer without. norms, gates: for
+    each layer the label of its norms of value outputs and of its gate scores, or None.
     tensor: bytes of count elements from (count, seed, dtype), when not numbers().
     """
     model, dtype = h['model'], h['dtype']
@@ -110,6 +110,8 @@ def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=N
         if norms and norms[n]:
             out.append(Section('vNRM', value_norms(norms[n], received(layer, model, n + 2)), n, 4,
                                codec))
+        if gates and gates[n] is not None:
+            out.append(Section('gATE', scores(gates[n], numbers(rows, n + 4)), n, 4, codec))
         if scored:
             values = [INF if i % 5 == 0 else v for i, v in enumerate(numbers(rows, n + 3))]
             out.append(Section('sCOR', scores(scored, values), n, 4, codec))

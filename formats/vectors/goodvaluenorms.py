@@ -23,44 +23,48 @@ def empty(codec=0, **options):
                     codec=codec, **options)
 
 
-def alone(norms, heads=(3, 3)):
-    """A snapshot of so many layers with nothing else beside the rows."""
-    h = head(len(norms), *heads, 4, 11, 'bf16', 7)
-    return sections(h, ragged(len(norms)), [3, 1, 4, 1, 5, 9, 2], norms=norms)
+def alone(heads=(3, 3), layers=3, **what):
+    """A snapshot with nothing else beside the rows than `what`."""
+    h = head(layers, *heads, 4, 11, 'bf16', 7)
+    return sections(h, ragged(layers), [3, 1, 4, 1, 5, 9, 2], **what)
 
 
-def extremes():
+def extremes(kind, values, kv_heads, **what):
     """Numbers at the end of what is allowed."""
-    out = sections(head(1, 2, 1, 2, 11, 'f32', 3), [[[0, 1, 2]]], [0], norms=['l2'])
-    section = out[place(out, 'vNRM', 0)]
-    section.set(section.content[:192] + pack([0.0, LEAST, MOST, MOST, 0.0, 1.0], 'f32'))
+    out = sections(head(1, 2, kv_heads, 2, 11, 'f32', 3), [[[0, 1, 2]]], [0], **what)
+    section = out[place(out, kind, 0)]
+    section.set(section.content[:192] + pack(values, 'f32'))
     return out
 
 
-def with_element(size, codec):
-    """The writer chooses the element size, 4.23 does not give it."""
-    out = alone(['l1', 'l2'])
+def with_element(kind, size, codec, **what):
+    """The writer chooses the element size, 4.23 and 4.24 do not give it."""
+    out = alone(layers=2, **what)
     for n in (0, 1):
-        section = out[place(out, 'vNRM', n)]
+        section = out[place(out, kind, n)]
         section.element = size
         section.set(section.content, codec)
     return out
 
 
-def blocks(codec=2):
-    """A vNRM of two blocks (3.3)."""
+def long(kind, kv_heads, codec=2, **what):
+    """A section of that kind of two blocks (3.3)."""
     rows, H = 4200, 64
-    out = sections(head(1, H, 1, 1, 11, 'f16', rows), [[list(range(rows))]], [0], codec=codec,
-                   tensor=steps, norms=['l1'])
-    assert len(out[place(out, 'vNRM', 0)].blocks) == 2
+    out = sections(head(1, H, kv_heads, 1, 11, 'f16', rows), [[list(range(rows))]], [0],
+                   codec=codec, tensor=steps, **what)
+    assert len(out[place(out, kind, 0)].blocks) == 2
     return out
 
 
-def quantised():
+def blocks():
+    return long('vNRM', 1, norms=['l1'])
+
+
+def quantised(**what):
     """Of values that are quantised, in one layer of two."""
     h = typed(['bf16', 'int8'], ['fp8', 'bf16'], 'bf16', query_heads=4, kv_heads=2, head_width=8,
               next_position=9)
-    return quantise(sections(h, [[[0, 2, 5]], [[1, 2], []]], [1, 2], norms=['l2', 'l2']), h)
+    return quantise(sections(h, [[[0, 2, 5]], [[1, 2], []]], [1, 2], **what), h)
 
 
 def vectors():
@@ -71,11 +75,12 @@ def vectors():
     yield 'vnrm-l1', stream(beside(dtype='f32', norms=['l1', 'l1']))
     yield 'vnrm-empty-heads', stream(empty())
     yield 'vnrm-empty-heads-planes', stream(empty(2))
-    yield 'vnrm-one-layer', stream(alone([None, 'l2', None]))
-    yield 'vnrm-groups', stream(alone(['l1', None, 'l2'], (6, 3)))
-    yield 'vnrm-extremes', stream(extremes())
-    yield 'vnrm-element-1', stream(with_element(1, 1))
-    yield 'vnrm-element-2', stream(with_element(2, 2))
+    yield 'vnrm-one-layer', stream(alone(norms=[None, 'l2', None]))
+    yield 'vnrm-groups', stream(alone((6, 3), norms=['l1', None, 'l2']))
+    yield 'vnrm-extremes', stream(extremes('vNRM', [0.0, LEAST, MOST, MOST, 0.0, 1.0], 1,
+                                           norms=['l2']))
+    for n in (1, 2):
+        yield f'vnrm-element-{n}', stream(with_element('vNRM', n, n, norms=['l1', 'l2']))
     yield 'vnrm-blocks', stream(blocks())
-    yield 'vnrm-quantised', stream(quantised())
+    yield 'vnrm-quantised', stream(quantised(norms=['l2', 'l2']))
     yield 'vnrm-unknown', stream(around(beside(), 'vNRM'))

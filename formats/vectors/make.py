@@ -7,7 +7,8 @@ The same bytes come out on every machine. good.py, bad.py, badindex.py and badjs
 vectors, goodrows.py and badrows.py those with quantised rows, goodresidual.py and badresidual.py
 those with full rows behind them, goodkivi.py and badkivi.py those with KIVI's types,
 goodquerystats.py and badquerystats.py those with query statistics, goodvaluenorms.py and
-badvaluenorms.py those with norms of value outputs; kvwrite.py is the writer, kvrow.py and kvkivi.py
+badvaluenorms.py those with norms of value outputs, goodgatescores.py and badgatescores.py those
+with gate scores, badrowvalues.py what both have; kvwrite.py is the writer, kvrow.py and kvkivi.py
 quantise rows, kvhead.py puts full ones behind. The .dump beside a passed vector is made by
 tests/format/check_vectors.py --update, and read by a person before it is committed.
 """
@@ -19,6 +20,7 @@ import sys
 sys.dont_write_bytecode = True
 
 import bad
+import badgatescores
 import badindex
 import badjson
 import badkivi
@@ -27,6 +29,7 @@ import badresidual
 import badrows
 import badvaluenorms
 import good
+import goodgatescores
 import goodkivi
 import goodquerystats
 import goodresidual
@@ -44,12 +47,14 @@ def main(arguments):
     folder = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
     for name, data in itertools.chain(good.vectors(), goodrows.vectors(),
                                       goodresidual.vectors(), goodkivi.vectors(),
-                                      goodquerystats.vectors(), goodvaluenorms.vectors()):
+                                      goodquerystats.vectors(), goodvaluenorms.vectors(),
+                                      goodgatescores.vectors()):
         write(os.path.join(folder, 'passed'), f'{name}.kv', data)
     for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors(),
                                                 badjson.vectors(), badrows.vectors(),
                                                 badresidual.vectors(), badkivi.vectors(),
-                                                badquerystats.vectors(), badvaluenorms.vectors()):
+                                                badquerystats.vectors(), badvaluenorms.vectors(),
+                                                badgatescores.vectors()):
         write(os.path.join(folder, 'failed'), f'{name}.kv', data)
         write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
 

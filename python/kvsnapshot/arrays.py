@@ -18,6 +18,11 @@ def per_query_head(values):
     return np.stack([one.view for one in values])
 
 
+def per_kv_head(scores):
+    """[G] f32 [S]"""
+    return None if scores is None else [np.array(one.view) for one in scores.values]
+
+
 class QueryStats:
     """Sums over queries before rotary embedding, in f64, and what methods make of them (kv-snapshot
     (5), 4.22).
@@ -164,10 +169,19 @@ class Layer:
         return None if self._raw.value_norms is None else self._raw.value_norms.label
 
     @cached_property
+    def gate_scores(self):
+        """[G] f32 [S]: how much rows matter, as a gate said when their tokens ran (kv-snapshot(5),
+        4.24); gate_scores_label says which one"""
+        return per_kv_head(self._raw.gate_scores)
+
+    @property
+    def gate_scores_label(self):
+        return None if self._raw.gate_scores is None else self._raw.gate_scores.label
+
+    @cached_property
     def scores(self):
         """[G] f32 [S]; score_label says how they were made"""
-        s = self._raw.scores
-        return None if s is None else [np.array(one.view) for one in s.values]
+        return per_kv_head(self._raw.scores)
 
     @property
     def score_label(self):

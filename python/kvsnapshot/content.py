@@ -20,7 +20,7 @@ from .sequences import Lazy, Pieces, numbers
 END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
 MIB = 1 << 20
-LABEL = 192                 # bytes of the label of sCOR and pAID
+LABEL = 192                 # bytes of the label of sCOR, gATE, pAID and vNRM
 INFINITY = 0x7f800000       # the bits of an f32
 JSON_DEPTH = 64
 UNCOUNTED = ('pADD', 'iNDX', 'ENDS')     # in no digest, no index, no number of sections
@@ -45,7 +45,6 @@ Queries = namedtuple('Queries', 'source positions data own')    # dtype[H][W][E]
 Paid = namedtuple('Paid', 'label values')                       # values: as Layer.mass
 # bytes dtype[heads][n][width]; features: numbers
 HeadKeys = namedtuple('HeadKeys', 'name heads width n features keys')
-Scores = namedtuple('Scores', 'label values')                   # values: Numbers of each KV head
 
 
 class Event(namedtuple('Event', 'kind position n l0 l1 counts')):
@@ -74,7 +73,7 @@ class Layer:
         self.mass = None                     # [G][query heads of it] Numbers
         self.paid = None
         self.value_norms = None              # valuenorms.py
-        self.scores = None
+        self.scores = self.gate_scores = None    # rowscores.py
         self.keys = self.values = None
         self.heads = {}                      # 'keys', 'values': [G] bytes of each KV head
         self.keys_hash = None                # what an index has of them (4.14)
@@ -433,16 +432,6 @@ def parse_label(content):
     return decode(label)
 
 
-def parse_scores(snapshot, section, content):
-    layer = snapshot.layers[section.layer]
-    values = f32s(memoryview(content)[LABEL:])
-    layer.scores = Scores(parse_label(content), Pieces(values, layer.rows))
-    if any(map(math.isnan, values)):
-        g, row = next((g, row) for g, own in enumerate(layer.scores.values)
-                      for row, value in enumerate(own) if math.isnan(value))
-        raise Bad(f'KV head {g} row {row}: NaN')
-
-
 def decode(text):
     try:
         return text.decode('utf-8')
@@ -579,7 +568,7 @@ def parse_other(snapshot, section, content):
 
 PARSERS = {
     'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
-    'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid, 'sCOR': parse_scores,
+    'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid,
     'KEYS': parse_rows('keys'), 'VALS': parse_rows('values'), 'LGTS': parse_logits,
     'rHDk': parse_head_keys, 'eVNt': parse_events, 'pROv': parse_provenance,
     'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
@@ -590,7 +579,6 @@ SIZES = {
     'TOKS': lambda _, s: is_array(s), 'POSN': size_of_positions,
     'oBSq': lambda _, s: need(s.raw_size >= 8, f'raw size {s.raw_size}'),
     'mASS': size_of_mass(0), 'pAID': size_of_mass(LABEL),
-    'sCOR': lambda snapshot, s: exactly(s, LABEL + 4 * snapshot.layers[s.layer].total),
     'KEYS': size_of_rows('keys'), 'VALS': size_of_rows('values'),
     'LGTS': lambda snapshot, s: exactly(s, 4 * snapshot.model['vocabulary']),
     'eVNt': lambda _, s: is_array(s), 'pROv': lambda _, s: need(s.raw_size, 'no line'),

@@ -116,14 +116,15 @@ def positions_of(heads):
         '<u4').tobytes()
 
 
-def label_of(text):
-    return text.encode().ljust(LABEL, b'\0')
-
-
 def lists_of(heads, rows):
     """f32 lists, [G][R][S] or [G][S], of the rows that stay"""
     return b''.join(np.ascontiguousarray(head[..., own], '<f4').tobytes()
                     for head, own in zip(heads, rows))
+
+
+def labelled(label, heads, rows):
+    """The same behind a label"""
+    return label.encode().ljust(LABEL, b'\0') + lists_of(heads, rows)
 
 
 def head_in(data, n, own, old, new):
@@ -196,11 +197,10 @@ class Change:
         make = {
             'POSN': lambda: positions_of([p[own] for p, own in zip(layer.positions, rows)]),
             'mASS': lambda: lists_of(layer.mass, rows),
-            'pAID': lambda: (label_of(snapshot.layers[index].paid.label) +
-                             lists_of(layer.probe_mass, rows)),
-            'vNRM': lambda: (label_of(layer.value_norms_label) +
-                             lists_of(layer.value_norms, rows)),
-            'sCOR': lambda: label_of(layer.score_label) + lists_of(layer.scores, rows),
+            'pAID': lambda: labelled(snapshot.layers[index].paid.label, layer.probe_mass, rows),
+            'vNRM': lambda: labelled(layer.value_norms_label, layer.value_norms, rows),
+            'gATE': lambda: labelled(layer.gate_scores_label, layer.gate_scores, rows),
+            'sCOR': lambda: labelled(layer.score_label, layer.scores, rows),
             'KEYS': lambda: rows_in(f'KEYS layer {index}', layer.stored_keys, layer.key_store,
                                     keys, counts, rows),
             'VALS': lambda: rows_in(f'VALS layer {index}', layer.stored_values, layer.value_store,

@@ -17,7 +17,7 @@ static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary
 static uint32_t window, own, tokens;
 static uint64_t seed;
 static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset,
-    *value_norms;
+    *value_norms, *gate;
 static int ragged, logits, mass, paid, query_stats;
 static uint32_t sees, softcap;
 
@@ -42,6 +42,8 @@ static const struct opt opts[] = {
 	{ 0, "paid", OPT_FLAG, &paid, 1, NULL, "attention paid, by chance", OPT_HOW },
 	{ 0, "value-norms", OPT_STRING, &value_norms, 0, "NORM",
 	    "l1 or l2: norms of value outputs, by chance", OPT_HOW },
+	{ 0, "gate-scores", OPT_STRING, &gate, 0, "GATE", "gate scores of that gate, by chance",
+	    OPT_HOW },
 	{ 0, "scores", OPT_STRING, &scores_from, 0, "FROM",
 	    "\"random\", or a file of numbers for each layer", OPT_HOW },
 	{ 0, "keys", OPT_STRING, &keys_from, 0, "FILE",
@@ -315,21 +317,22 @@ write_mass(struct kv_writer *w, const char *type, uint32_t layer, uint64_t total
 	free(bits);
 }
 
+/* from: "random", or a file of numbers */
 static void
-write_scores(struct kv_writer *w, uint32_t layer, uint64_t total)
+write_scores(struct kv_writer *w, const char *type, uint32_t layer, uint64_t total,
+    const char *how, const char *from)
 {
-	char label[KV_SCORE_LABEL] = "test";
+	char label[KV_SCORE_LABEL] = { 0 };
 	float *score = must_alloc(total, sizeof *score);
 	struct kv_span content[2] = { { label, sizeof label }, { score, total * sizeof *score } };
 
-	if (scores_from != NULL) {
-		start_random(layer, "sCOR");
-		if (strcmp(scores_from, "random") == 0)
-			fill(score, total * sizeof *score, KV_F32);
-		else
-			read_numbers(scores_from, score, total);
-		output_check(w, kv_write(w, "sCOR", layer, sizeof *score, content, 2));
-	}
+	strncpy(label, how, sizeof label - 1);
+	start_random(layer, type);
+	if (strcmp(from, "random") == 0)
+		fill(score, total * sizeof *score, KV_F32);
+	else
+		read_numbers(from, score, total);
+	output_check(w, kv_write(w, type, layer, sizeof *score, content, 2));
 	free(score);
 }
 
@@ -381,7 +384,10 @@ write_layer(struct kv_writer *w, uint32_t layer, const uint32_t *asked)
 		write_mass(w, "pAID", layer, kv_rows_total(&rows), "test");
 	if (value_norms != NULL)
 		write_mass(w, "vNRM", layer, kv_rows_total(&rows), value_norms);
-	write_scores(w, layer, kv_rows_total(&rows));
+	if (gate != NULL)
+		write_scores(w, "gATE", layer, kv_rows_total(&rows), gate, "random");
+	if (scores_from != NULL)
+		write_scores(w, "sCOR", layer, kv_rows_total(&rows), "test", scores_from);
 	write_tensor(w, "KEYS", layer, kv_rows_total(&rows));
 	write_tensor(w, "VALS", layer, kv_rows_total(&rows));
 	for (g = 0; g < kv_heads; g++)

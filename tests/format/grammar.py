@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
 
 import good                                       # noqa: E402
+import goodgatescores                             # noqa: E402
 import goodquerystats                             # noqa: E402
 import goodresidual                               # noqa: E402
 import goodrows                                   # noqa: E402
@@ -30,8 +31,8 @@ import kvread                                     # noqa: E402
 import kvrow                                      # noqa: E402
 from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
 
-KNOWN = ('TOKS POSN oBSq qSTa mASS pAID vNRM sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt '
-         'pROv pADD qXYz qXYZ qpYZ XTRA').split()
+KNOWN = ('TOKS POSN oBSq qSTa mASS pAID vNRM gATE sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk '
+         'eVNt pROv pADD qXYz qXYZ qpYZ XTRA').split()
 COUNTS = (0, 1, 2, 3, 4, 7, 8, 9, 11, 64, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 24) - 1,
           1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32,
           (1 << 53) + 1,
@@ -66,6 +67,10 @@ F32_BITS = (0, 1 << 31, 1, 0x80000001, 0x3f800000, 0xbf800000, 0x7f7fffff, 0x7f8
             0x7f800001, 0x7fc00000, 0xffc00000)
 NORMS = (b'l1', b'l2', b'l1', b'l2', b'', b'l', b'l3', b'L1', b'l1 ', b' l2', b'l12', b'l2\0x',
          b'l1' + bytes(189) + b'\1', b'l' * 192, b'l2' + b' ' * 190, b'\0l1', b'\xff', b'max')
+LABELS = (b'', b'x', b'\xff', b'a' * 191, b'a' * 192, b'\xed\xa0\x80', b'\xf0\x9f\x98\x80', b'a\0b',
+          b'\n', '\u00e9'.encode() * 95, b'\xef\xbf\xbe', b'\xf4\x90\x80\x80', b'\xc0\x80',
+          b'\xe2\x82')
+OF_ROWS = {'vNRM': NORMS, 'gATE': LABELS}        # the label of a section, then f32
 RESIDUALS = (32, 64, 96, 128, 4096, 0, 1, 2, 5, 16, 31, 33, 48, 4095, 4097, 4128, -32, 1 << 31,
              1 << 32, 1 << 64)
 ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
@@ -120,7 +125,7 @@ def edit_object(r, o, more=()):
         key = r.choice(keys)
         value = o[key] if r.random() < .5 else leaf(r)
         names = (key,)
-        if isinstance(key, str):
+        if key and isinstance(key, str):
             names = (text(r, key), text(r, key) + b' ',
                      b'"\\u%04x%s"' % (ord(key[0]), key[1:].encode()))
         o[r.choice(names)] = value
@@ -230,10 +235,7 @@ def edit_words(r, content):
 
 
 def edit_label(r, content):
-    label = r.choice((b'', b'x', b'\xff', b'a' * 191, b'a' * 192, b'\xed\xa0\x80',
-                      b'\xf0\x9f\x98\x80', b'a\0b', b'\n', '\u00e9'.encode() * 95,
-                      b'\xef\xbf\xbe', b'\xf4\x90\x80\x80', b'\xc0\x80', b'\xe2\x82'))
-    return label.ljust(192, b'\0') + content[192:]
+    return r.choice(LABELS).ljust(192, b'\0') + content[192:]
 
 
 def log(r, layers, heads):
@@ -279,13 +281,13 @@ def edit_stats(r, content):
     return bytes(content)
 
 
-def edit_norms(r, content):
+def edit_of_rows(r, section):
     """Another label, which may be right; an f32 otherwise, often the first or the last one; one
     more, or one less."""
-    content, what = bytearray(content), r.randrange(6)
+    content, what = bytearray(section.content), r.randrange(6)
     count = len(content) // 4 - 48
     if what < 2:
-        return r.choice(NORMS).ljust(192, b'\0') + bytes(content[192:])
+        return r.choice(OF_ROWS[section.type]).ljust(192, b'\0') + bytes(content[192:])
     if what == 2:
         return bytes(content[:-4]) if r.random() < .5 else bytes(content) + bytes(4)
     if count > 0:
@@ -309,8 +311,8 @@ def edit_section(r, sections):
         s.set(edit_label(r, s.content))
     elif s.type == 'qSTa' and what < 4:
         s.set(edit_stats(r, s.content))
-    elif s.type == 'vNRM' and what < 4:
-        s.set(edit_norms(r, s.content))
+    elif s.type in OF_ROWS and what < 4:
+        s.set(edit_of_rows(r, s))
     elif s.type in ('KEYS', 'VALS') and s.element == 1 and len(s.content) > 1 and what < 4:
         s.set(edit_half(r, s.content))
     elif what < 6:
@@ -392,24 +394,24 @@ def with_stats(r):
 
 
 def with_norms(r):
-    """Norms of value outputs in some layers, of KV heads with rows and without; at times a label or
-    number is not what it may be."""
+    """Norms of value outputs or gate scores in some layers, of KV heads with rows and without; at
+    times a label or number is not what it may be."""
     def label():
         return r.choice(('l1', 'l2', 'l2', None))
-    kind = r.randrange(3)
+    kind, gates = r.randrange(3), [label(), label()] if r.random() < .6 else None
     if kind == 0:
-        out = goodvaluenorms.beside(norms=[label(), label()])
+        out = goodvaluenorms.beside(norms=[label(), label()], gates=gates)
     elif kind == 1:
-        out = goodvaluenorms.empty()
+        out = (goodgatescores if gates else goodvaluenorms).empty()
     else:
         heads = r.choice((1, 2, 3))
         out = good.sections(good.head(2, heads * r.choice((1, 2, 4)), heads, 2, next_position=9),
                             [[list(range(r.choice((0, 1, 5)))) for _ in range(heads)]
-                             for _ in range(2)], [1, 2], norms=[label(), label()])
+                             for _ in range(2)], [1, 2], norms=[label(), label()], gates=gates)
     if r.random() < .5:
         for s in out:
-            if s.type == 'vNRM':
-                s.set(edit_norms(r, s.content))
+            if s.type in OF_ROWS:
+                s.set(edit_of_rows(r, s))
     return out
 
 

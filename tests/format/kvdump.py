@@ -43,6 +43,13 @@ def query_heads(n, name, heads):
             yield f'layer {n} head {g} query {r} {name} {" ".join(map(repr, values[:16])) or "-"}'
 
 
+def scores(n, name, what):
+    if what:
+        yield f'layer {n} {name} {json.dumps(what.label, ensure_ascii=False)}'
+        for g, values in enumerate(what.values):
+            yield f'layer {n} head {g} {name} {" ".join(map(repr, values[:16])) or "-"}'
+
+
 def query_stats(n, stats):
     """What is before the sums, and a hash of each of the three."""
     if stats:
@@ -107,10 +114,8 @@ def lines(snapshot):
         if layer.value_norms:
             yield f'layer {n} value norms {json.dumps(layer.value_norms.label)}'
             yield from query_heads(n, 'value norms', layer.value_norms.values)
-        if layer.scores:
-            yield f'layer {n} scores {json.dumps(layer.scores.label)}'
-            for g, values in enumerate(layer.scores.values):
-                yield f'layer {n} head {g} scores {" ".join(map(repr, values[:16])) or "-"}'
+        yield from scores(n, 'gate scores', layer.gate_scores)
+        yield from scores(n, 'scores', layer.scores)
         yield from quantised(snapshot, n)
         yield from indexes(n, layer)
         for name, content in layer.others:
@@ -176,6 +181,8 @@ def as_json(snapshot):
                              'values': [[numbers(v) for v in head] for head in layer.paid.values]}
         if layer.value_norms:
             entry['value_norms'] = layer.value_norms._asdict()
+        if layer.gate_scores:
+            entry['gate_scores'] = layer.gate_scores._asdict()
         if layer.scores:
             entry['scores'] = {'label': layer.scores.label,
                                'values': [numbers(v) for v in layer.scores.values]}

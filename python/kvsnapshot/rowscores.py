@@ -1,0 +1,33 @@
+"""Scores of rows, the sections sCOR and, of a gate, gATE: what they contain, and their rules
+(kv-snapshot.md, 4.6 and 4.24)."""
+
+import math
+from collections import namedtuple
+
+from .content import LABEL, Bad, exactly, f32s, parse_label
+from .sequences import Pieces
+
+Scores = namedtuple('Scores', 'label values')       # values: Numbers of each KV head
+
+
+def size_of_scores(snapshot, section):
+    exactly(section, LABEL + 4 * snapshot.layers[section.layer].total)
+
+
+def parse_scores(name, wrong, what):
+    """A label, and f32 for each row, of which none is wrong(); the layer has them by this name."""
+    def parse(snapshot, section, content):
+        layer = snapshot.layers[section.layer]
+        values = f32s(memoryview(content)[LABEL:])
+        scores = Scores(parse_label(content), Pieces(values, layer.rows))
+        if any(map(wrong, values)):
+            g, row = next((g, row) for g, own in enumerate(scores.values)
+                          for row, value in enumerate(own) if wrong(value))
+            raise Bad(f'KV head {g} row {row}: {what}')
+        setattr(layer, name, scores)
+    return parse
+
+
+SIZES = {'gATE': size_of_scores, 'sCOR': size_of_scores}
+PARSERS = {'gATE': parse_scores('gate_scores', lambda v: not math.isfinite(v), 'not finite'),
+           'sCOR': parse_scores('scores', math.isnan, 'NaN')}
