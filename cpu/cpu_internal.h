@@ -319,6 +319,8 @@ op_attend_mass cpu_attend_mass;
 op_lse_merge cpu_lse_merge;
 op_query_stats cpu_query_stats;
 op_value_norms cpu_value_norms;
+op_gelu cpu_gelu;
+op_gate_scores cpu_gate_scores;
 op_window_mass cpu_window_mass;
 op_group_reduce cpu_group_reduce;
 op_topk cpu_topk;

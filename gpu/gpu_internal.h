@@ -13,16 +13,14 @@
  * gpu_gemv.cu          of up to 8 rows: GEMV / skinny GEMM with fused norm and SwiGLU
  * gpu_blas.cu          of more rows: cuBLAS GEMM
  * gpu_compact.cu       compaction of the cache after an eviction
- * gpu_keys.cu          scores knorm and keydiff
- * gpu_keep.cu          ranks of the rows of a layer, from which topk() chooses those that stay
+ * gpu_keys.cu, gpu_keep.cu   scores knorm and keydiff; ranks of the rows of a layer, for topk()
  * gpu_layer.cu         the fused ops project and ffn
  * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2; gpu_attend_mma.h)
  * gpu_attend_wgmma.cu  the same for Hopper (FlashAttention-3)
  * gpu_attend_plain.cu  prefill attention in f32: any shape and type
  * gpu_decode.cu        decode attention (split-KV), also over selected rows and of several texts
- * gpu_mass.cu          attention mass, from the log-sum-exp
- * gpu_mass_tiles.cu    the same on tensor cores
- * gpu_querystats.cu, gpu_valuenorms.cu   query statistics; norms of value outputs
+ * gpu_mass.cu, gpu_mass_tiles.cu   attention mass, from the log-sum-exp; on tensor cores
+ * gpu_querystats.cu, gpu_valuenorms.cu, gpu_gate.cu   query statistics, norms, gates
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
  * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
  * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap
@@ -578,6 +576,8 @@ op_attend_mass gpu_attend_mass;
 op_lse_merge gpu_lse_merge;
 op_query_stats gpu_query_stats;
 op_value_norms gpu_value_norms;
+op_gelu gpu_gelu;
+op_gate_scores gpu_gate_scores;
 op_window_mass gpu_window_mass;
 op_knorm gpu_knorm;
 op_keydiff gpu_keydiff;

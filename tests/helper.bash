@@ -265,11 +265,34 @@ small_indexes() {
 	    kv-index --low-rank --rank 10 --chunk-rows 4 --outliers 3 --local 2
 }
 
+# gated METHOD WORD ...: words=(WORD ...), with a copy of FILE.kv that has scores of a gate of the
+# method in place of FILE.kv, or of standard input
+gated() {
+	local method=$1 word before='' from='' copy
+	shift
+	words=()
+	for word; do
+		if [[ $word == *.kv && $before != -o ]]; then
+			from=$word
+		else
+			words+=("$word")
+		fi
+		before=$word
+	done
+	copy=$(mktemp -p "$BATS_TEST_TMPDIR" gated.XXXXXX)
+	"$PYTHON" "$ROOT/tests/bin/addgate.py" "$method test" "${from:-/dev/stdin}" "$copy"
+	words+=("$copy")
+}
+
 # scored NAME METHOD OPTION ...: kv-score with any method; one that needs
-# filters, or query statistics, gets some of the shape of NAME.kv
+# filters, query statistics or gate scores, gets some of the shape of NAME.kv
 scored() {
-	local name=$1 method=$2
+	local name=$1 method=$2 words
 	shift 2
+	if [ "$method" = kvzap ] || [ "$method" = fastkvzip ]; then
+		gated "$method" "$@"
+		set -- "${words[@]}"
+	fi
 	if [ "$method" = qfilter ]; then
 		"$PYTHON" "$ORACLE/sine_filters.py" "$name.kv" "$name.filters"
 		set -- --filters "$name.filters" "$@"

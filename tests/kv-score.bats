@@ -27,6 +27,10 @@ setup() {
 			agrees 2e-6 leverage sketch=9 seed=5
 			agrees 1e-9 recent
 			agrees 1e-9 random
+			for method in kvzap fastkvzip; do
+				mksnapshot $shape -d $dtype -N 150 --gate-scores "$method test" -o x.kv
+				agrees 0 $method
+			done
 		done
 	done
 	all_agree
@@ -50,6 +54,17 @@ setup() {
 	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur leverage recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid --query-stats -o x.kv
 	for method in snapkv tova h2o meanmass kvzip kvcompose knorm keydiff lagkv cur expected capkv leverage recent random; do agrees 2e-6 $method; done
+	for method in kvzap fastkvzip; do
+		mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 --gate-scores "$method test" -o x.kv
+		agrees 0 $method
+		agrees 0 $method since=70
+	done
+	agrees 0 fastkvzip sink=9 recent=0
+	agrees 0 fastkvzip sink=0 recent=300
+	mksnapshot -H 1 -G 1 -E 2 -N 300 -T 31999 --gate-scores "fastkvzip test" -o x.kv
+	agrees 0 fastkvzip
+	mksnapshot -H 1 -G 1 -E 2 -N 300 -T 32000 --gate-scores "fastkvzip test" -o x.kv
+	agrees 0 fastkvzip
 	all_agree
 }
 

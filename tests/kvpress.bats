@@ -179,6 +179,25 @@ for l in range(4):
 	run ! same FinchPress FinchPress-normalized --turned full.kv
 }
 
+@test "kvzap keeps the rows of KVzapPress, by both kinds of gates, and of DMSPress over it" {
+	local ratio
+	for kind in linear mlp; do
+		"$PYTHON" "$ROOT/tests/bin/mkgate.py" $kind demo-model kvzap
+		[ $kind = mlp ] || same KVzapPress KVzapPress-linear
+	done
+	same KVzapPress KVzapPress
+	for ratio in $ratios; do
+		ratios=$ratio edit="s/\<X\>/$(awk -v r="$ratio" 'BEGIN { print 0.8 * r - 0.5 }')/"
+		same 'DMSPress(KVzapPress)' DMSPress-KVzapPress
+	done
+}
+
+@test "fastkvzip keeps the rows of FastKVzipPress, over all layers and in each" {
+	"$PYTHON" "$ROOT/tests/bin/mkgate.py" fastkvzip demo-model fastkvzip
+	same FastKVzipPress FastKVzipPress
+	same 'FastKVzipPress(layerwise=True)' FastKVzipPress-layerwise
+}
+
 @test "the repeated context keeps the rows of KVzipPress, over all layers and in each" {
 	same KVzipPress KVzipPress
 	same 'KVzipPress(layerwise=True)' KVzipPress-layerwise

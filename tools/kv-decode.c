@@ -13,6 +13,7 @@
 #include "cli/mapped_file.h"
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
+#include "cli/opt_gate.h"
 #include "cli/opt_retrieve.h"
 #include "cli/opt_score.h"
 #include "cli/report.h"
@@ -87,6 +88,7 @@ static const struct opt opts[] = {
 	    "keep the attention mass of each row in FILE", OPT_WRITES },
 	{ 0, "query-stats", OPT_FLAG, &query_stats, 1, NULL,
 	    "keep mean and covariance of the queries in FILE", OPT_WRITES },
+	OPT_GATE,
 	{ 0, "logits", OPT_STRING, &decode_forced_options.logits, 0, "FILE",
 	    "with --force: write the logits of each token, as a .npy file", OPT_WRITES },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
@@ -100,10 +102,11 @@ static const struct tool tool = {
 	.name = "kv-decode",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
-	    "[--device DEVICE] [--evict WORDS] [--every N] [--force FILE] [--ids | --json]\n"
-	    "[--ignore-eos] [--logits FILE] [--mass] [--min-p P] [--plain]\n"
-	    "[--products TYPE] [--progress WHEN] [--query-stats] [--questions FILE]\n"
-	    "[--report FILE] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve WORDS\n"
+	    "[--device DEVICE] [--evict WORDS] [--every N] [--force FILE] [--gate DIR]\n"
+	    "[--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
+	    "[--plain] [--products TYPE] [--progress WHEN] [--query-stats]\n"
+	    "[--questions FILE] [--report FILE] [--score WORDS] [--stop TEXT]\n"
+	    "[--top-p P] [--retrieve WORDS\n"
 	    "[--audit] [--device-memory LIMIT] [--offload] [--stats REPORT]]\n"
 	    "[snapshot ...]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
@@ -236,6 +239,9 @@ check_options(void)
 	if (every != 0 && evict == NULL)
 		die(EXIT_USAGE, "--every: what is evicted then? Give --evict, too");
 	evictor.every = every;
+	opt_gate(evict != NULL ? &evictor : NULL);
+	if (gate_folder != NULL && evict == NULL && strcmp(settings.output, "-") == 0)
+		die(EXIT_USAGE, "--gate: no snapshot is kept without -o FILE");
 	if (evict != NULL && evictor.evictor.options.first_stage > 0)
 		die(EXIT_USAGE, "--evict first-stage: after each token the values of all rows "
 		    "would be multiplied by the output projection: evict the prompt so, and "
@@ -461,6 +467,8 @@ open_model(struct session *s, struct kv_reader *r)
 	if (opt_retrieve_head() != NULL)
 		session_head(s, opt_retrieve_head());
 	want.head = s->head;
+	opt_gate_open(s, want.evict);
+	want.gate = s->gate;
 	flags = text_flags(s, r);
 	if (decode_forced_options.text != NULL) {
 		decode_forced_read(&forced, s, flags);

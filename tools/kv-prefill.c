@@ -5,6 +5,7 @@
 #include "cli/device.h"
 #include "cli/logits_file.h"
 #include "cli/opt_evict_cache.h"
+#include "cli/opt_gate.h"
 #include "cli/opt_prefill.h"
 #include "cli/opt_prefix.h"
 #include "cli/opt_rows.h"
@@ -58,6 +59,7 @@ static const struct opt opts[] = {
 	    "run later layers on some tokens: 'tsp layer=N', gemfilter, pyramidinfer", OPT_HOW },
 	{ 0, "retrieval-head", OPT_STRING, &head_folder, 0, "DIR",
 	    "keep the keys of this head, for kv-decode --retrieve specontext", OPT_WRITES },
+	OPT_GATE,
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
 	    "keep the queries of the last W tokens for kv-score", OPT_WRITES },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
@@ -81,8 +83,8 @@ static const struct tool tool = {
 	.name = "kv-prefill",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W]\n"
 	    "[--allow-config KEY] [--allow-tensor NAME] [--device DEVICE] [--dtype TYPE]\n"
-	    "[--evict WORDS] [--ids] [--keys TYPE] [--logits FILE] [--mass] [--no-template]\n"
-	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN]\n"
+	    "[--evict WORDS] [--gate DIR] [--ids] [--keys TYPE] [--logits FILE] [--mass]\n"
+	    "[--no-template] [--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN]\n"
 	    "[--query-stats] [--report FILE] [--retrieval-head DIR]\n"
 	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--select WORDS] [--value-norms] [--values TYPE] [-p TEXT | prompt]",
@@ -150,7 +152,7 @@ open_text(struct open_sequence *x, const struct session *e, struct kv_reader *fr
 {
 	const struct sequence_options want = { .stored = &stored,
 	    .spare = (uint32_t)room, .observe = window, .mass = wants_mass(), .head = e->head,
-	    .query_stats = wants_query_stats(),
+	    .query_stats = wants_query_stats(), .gate = e->gate,
 	    .indexes = from != NULL ? KV_ALL_INDEXES : 0,
 	    .evict = evicts() ? &prefill.evict : NULL, .notice = { .call = warn_notice } };
 	struct engine_error error;
@@ -217,7 +219,7 @@ check_logits(const char *path)
 	logits_file_check(logits_path, "snapshot", (const char *[]){ path, resume }, 2);
 }
 
-/* Opens adapter and retrieval head. The head must see all tokens, and one with features also
+/* Opens adapter, gate and retrieval head. The head must see all tokens, and one with features also
  * the model's hidden state of each. */
 static void
 open_beside(struct session *s)
@@ -225,6 +227,7 @@ open_beside(struct session *s)
 	if (prefill_options.adapter != NULL)
 		session_adapter(s, prefill_options.adapter);
 	prefill.adapter = s->adapter;
+	opt_gate_open(s, &prefill.evict);
 	if (head_folder == NULL)
 		return;
 	if (prefill.select.rule == TOKENS_GEMFILTER)
@@ -250,7 +253,8 @@ check_options(const char *path)
 	opt_rows();
 	opt_select(&prefill.select, select_words);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
-	opt_prefix(&prefill, path, resume, wants_mass(), wants_query_stats());
+	opt_gate(&prefill.evict);
+	opt_prefix(&prefill, path, resume, wants_mass(), wants_query_stats(), gate_folder != NULL);
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
 	check_logits(path);

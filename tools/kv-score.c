@@ -42,31 +42,48 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* ---- the attention mass of the rows of a layer ---- */
+/* ---- values of the rows of a layer ---- */
 
-/* from all queries of the text (mASS), and from probe tokens (pAID); NULL = not stored */
-static float *text_mass, *probe_mass;
+/* attention mass from all queries of the text (mASS), and from probe tokens (pAID); gate scores;
+ * NULL = not stored */
+static float *text_mass, *probe_mass, *gate_scores;
 
 static void
-forget_mass(void)
+forget_values(void)
 {
 	free(text_mass);
 	free(probe_mass);
-	text_mass = probe_mass = NULL;
+	free(gate_scores);
+	text_mass = probe_mass = gate_scores = NULL;
 }
 
-/* At mASS or pAID: returns a copy of its values. */
+/* At mASS, pAID or gATE: returns a copy of its values. */
 static float *
-take_mass(struct kv_reader *r)
+take_values(struct kv_reader *r)
 {
 	struct kv_values v;
-	float *mass;
+	float *copy;
 
 	input_check(r, kv_load_values(r, &v));
-	mass = must_alloc(v.n, sizeof *mass);
+	copy = must_alloc(v.n, sizeof *copy);
 	if (v.n > 0)
-		memcpy(mass, v.value, v.n * sizeof *mass);
-	return mass;
+		memcpy(copy, v.value, v.n * sizeof *copy);
+	return copy;
+}
+
+/* At gATE: are the scores of a gate of the method? */
+static void
+check_gate(struct kv_reader *r, uint32_t layer)
+{
+	const char *name = scorer.method->name;
+	struct kv_values v;
+	size_t n;
+
+	input_check(r, kv_load_values(r, &v));
+	n = strcspn(v.label, " ");
+	if (n != strlen(name) || strncmp(v.label, name, n) != 0)
+		die(EXIT_RUN, "%s: layer %u has scores of a gate of %.*s, and method %s needs one "
+		    "of its own", kv_reader_name(r), layer, (int)n, v.label, name);
 }
 
 /* ---- query statistics of a layer ---- */
@@ -169,6 +186,9 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 		die(EXIT_RUN, "%s: layer %u has no query statistics, which method %s needs: make "
 		    "the snapshot with kv-prefill --query-stats, or give those of other texts, "
 		    "--query-stats FILE", kv_reader_name(r), layer, method->name);
+	if ((method->needs & NEED_GATE) && (l.in.gate = gate_scores) == NULL)
+		die(EXIT_RUN, "%s: layer %u has no gate scores, which method %s needs: make the "
+		    "snapshot with kv-prefill --gate", kv_reader_name(r), layer, method->name);
 	l.in.query_stats = stats_numbers != NULL ? &text_stats : NULL;
 	if (method->needs & NEED_VALUES) {
 		l.in.keys = kv_held_content(held[0]);
@@ -237,17 +257,20 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 			continue;               /* replaced; inherited */
 		if (sec.kind == KV_POSN) {
 			queries_forget(&q);
-			forget_mass();
+			forget_values();
 			forget_query_stats();
 		} else if (sec.kind == KV_OBSQ && (needs & NEED_WINDOW))
 			take_queries(&q, r, sec.layer);
 		else if (sec.kind == KV_QSTA && (needs & NEED_QUERY_STATS))
 			take_query_stats(r, sec.layer);
 		else if (sec.kind == KV_MASS && (needs & NEED_MASS))
-			text_mass = take_mass(r);
+			text_mass = take_values(r);
 		else if (sec.kind == KV_PAID && (needs & NEED_PROBE_MASS))
-			probe_mass = take_mass(r);
-		else if (sec.kind != at && (sec.kind == KV_KEYS || n_held > 0) &&
+			probe_mass = take_values(r);
+		else if (sec.kind == KV_GATE && (needs & NEED_GATE)) {
+			check_gate(r, sec.layer);
+			gate_scores = take_values(r);
+		} else if (sec.kind != at && (sec.kind == KV_KEYS || n_held > 0) &&
 		    needs & NEED_VALUES) {
 			hold(r);
 			continue;
@@ -265,7 +288,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 	}
 	progress_end();
 	queries_forget(&q);
-	forget_mass();
+	forget_values();
 	forget_query_stats();
 	if (from_path != NULL)
 		sign_text("method", SCORE_EXTERNAL);

@@ -110,7 +110,7 @@ kind_of() {
 	lazy | tsp_rate) kind='a share above 0, up to 1' ;;
 	epsilon) kind='a number, 0 or above' ;;
 	keys | policy | pool | values) kind='a word of letters and digits' ;;
-	adapter | draft_model | filters | heads | query_stats | retriever)
+	adapter | draft_model | filters | gate | heads | query_stats | retriever)
 		kind='a name of one line'
 		;;
 	instruction | stop) kind='a text' ;;

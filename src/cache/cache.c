@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/cache_mass.h"
 #include "cache/cache_recent.h"
 #include "ops/layer_rows.h"
 
@@ -82,6 +83,8 @@ free_rows(struct cache *c, uint32_t l)
 		free(c->pos[l][0]);             /* one allocation for all heads */
 		memset(c->pos[l], 0, rows->heads * sizeof *c->pos[l]);
 	}
+	if (c->gates != NULL)
+		gate_lists_clear(c->gates, l);
 }
 
 void
@@ -96,13 +99,12 @@ cache_free(struct cache *c)
 		layer_rows_free(&c->layer[l], c->model->ops, c->model->dev);
 		free(c->pos[l]);
 	}
-	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
-		c->model->ops->free(c->model->dev, c->mass[l].sum);
+	mass_free(c);
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
 		index_free(&c->index[l]);
 	query_stats_free(c->query_stats, c->model);
+	gate_lists_free(c->gates);
 	free(c->index);
-	free(c->mass);
 	free(c->layer);
 	free(c->pos);
 	free(c->positions_only);
@@ -111,19 +113,6 @@ cache_free(struct cache *c)
 	free(c->log.data);
 	free(c->logged_rows);
 	free(c);
-}
-
-int
-cache_want_mass(struct cache *c)
-{
-	uint32_t l;
-
-	c->mass = calloc(c->model->id.layers, sizeof *c->mass);
-	if (c->mass == NULL)
-		return MODEL_ENOMEM;
-	for (l = 0; l < c->model->id.layers; l++)
-		c->mass[l].whole = 1;
-	return 0;
 }
 
 int
@@ -170,42 +159,9 @@ drop_indexes(struct cache *c, uint32_t l)
 		index_drop(&c->index[l], kind);
 }
 
-#define NO_LAYER UINT32_MAX
-
-/* Moves the mass of layer l to lists of the greatest capacity. The mass of new rows is 0. Gives the
- * old memory to layer spare_to; NO_LAYER: frees it. */
+/* Moves the host's lists, positions and gate scores: those of KV head g begin at start[g]. */
 static int
-resize_mass(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
-{
-	const struct ops *o = c->model->ops;
-	struct dev *d = c->model->dev;
-	const struct layer_rows *rows = &c->layer[l];
-	uint32_t H = c->model->id.query_heads, R = H / rows->heads, g, h;
-	struct attention_mass *old = &c->mass[l], new = { .whole = old->whole };
-
-	for (g = 0; g < rows->heads; g++)
-		new.stride = capacity[g] > new.stride ? capacity[g] : new.stride;
-	new.sum = o->alloc(d, (new.stride * H + 1) * sizeof *new.sum);
-	if (new.sum == NULL)
-		return MODEL_ENOMEM;
-	o->clear(d, new.sum, new.stride * H * sizeof *new.sum);
-	for (h = 0; old->sum != NULL && h < H; h++)
-		o->copy(d, new.sum + h * new.stride, old->sum + h * old->stride,
-		    rows->len[h / R] * sizeof *new.sum);
-	if (spare_to != NO_LAYER) {
-		o->clear(d, old->sum, old->stride * H * sizeof *old->sum);
-		c->mass[spare_to].sum = old->sum;
-		c->mass[spare_to].stride = old->stride;
-	} else {
-		o->free(d, old->sum);
-	}
-	*old = new;
-	return 0;
-}
-
-/* Moves the host's copy of the positions: those of KV head g begin at start[g]. */
-static int
-resize_positions(struct cache *c, uint32_t l, const uint64_t *start, uint64_t total)
+resize_lists(struct cache *c, uint32_t l, const uint64_t *start, uint64_t total)
 {
 	const struct layer_rows *rows = &c->layer[l];
 	uint32_t *old = c->pos[l][0], *pos = malloc((total + 1) * sizeof *pos), g;
@@ -218,7 +174,7 @@ resize_positions(struct cache *c, uint32_t l, const uint64_t *start, uint64_t to
 		c->pos[l][g] = pos + start[g];
 	}
 	free(old);
-	return 0;
+	return c->gates != NULL ? gate_lists_resize(c->gates, l, rows, start, total) : 0;
 }
 
 /* Gives the memory of layer l to spare_to; NO_LAYER: frees it. */
@@ -271,7 +227,7 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 	if (recent_init(c, l, rows->len) != 0)
 		return MODEL_ENOMEM;
 	to.recent = rows->recent;
-	if (c->mass != NULL && resize_mass(c, l, capacity, spare_to) != 0)
+	if (c->mass != NULL && mass_resize(c, l, capacity, spare_to) != 0)
 		return MODEL_ENOMEM;
 	to.start = calloc(rows->heads, sizeof *to.start);
 	if (to.start == NULL)
@@ -284,8 +240,8 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 	to.v = o->alloc(d, total * v_row + 1);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
 	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
-	    resize_positions(c, l, to.start, total) != 0 ||
-	    (spare_to != NO_LAYER && resize_positions(c, spare_to, rows->start,
+	    resize_lists(c, l, to.start, total) != 0 ||
+	    (spare_to != NO_LAYER && resize_lists(c, spare_to, rows->start,
 	    sum_of(rows->capacity, rows->heads)) != 0)) {
 		o->free(d, to.k);
 		o->free(d, to.v);
@@ -445,19 +401,16 @@ all_stay(const struct layer_rows *rows, const uint32_t *count)
 	return g == rows->heads;
 }
 
+/* Keeps the rows keep[0 .. n-1] of KV head g in the host's lists. */
 static void
-keep_positions(uint32_t *pos, const uint32_t *keep, uint32_t n)
+keep_listed(struct cache *c, uint32_t l, uint32_t g, const uint32_t *keep, uint32_t n)
 {
-	uint32_t i;
+	uint32_t *pos = c->pos[l][g], i;
 
 	for (i = 0; i < n; i++)
 		pos[i] = pos[keep[i]];
-}
-
-static struct attention_mass
-mass_of(const struct cache *c, uint32_t l)
-{
-	return c->mass != NULL ? c->mass[l] : (struct attention_mass){ .sum = NULL };
+	if (c->gates != NULL)
+		gate_lists_keep(c->gates, l, g, keep, n);
 }
 
 void
@@ -471,7 +424,7 @@ cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *
 		return;
 	drop_indexes(c, l);
 	for (g = 0; g < rows->heads; g++)
-		keep_positions(c->pos[l][g], keep[g], count[g]);
+		keep_listed(c, l, g, keep[g], count[g]);
 	c->model->ops->compact(c->model->dev, rows, mass.sum, mass.stride,
 	    c->model->id.query_heads, count, keep);
 }
@@ -487,7 +440,7 @@ cache_keep_listed(struct cache *c, uint32_t l, const struct chosen *kept, const 
 		return;
 	drop_indexes(c, l);
 	for (g = 0; g < rows->heads; g++)
-		keep_positions(c->pos[l][g], at + g * kept->stride, kept->n[g]);
+		keep_listed(c, l, g, at + g * kept->stride, kept->n[g]);
 	c->model->ops->compact_listed(c->model->dev, rows, mass.sum, mass.stride,
 	    c->model->id.query_heads, kept);
 }
@@ -546,10 +499,8 @@ cache_clear(struct cache *c)
 		drop_indexes(c, l);
 		if (c->query_stats != NULL)
 			query_stats_clear(c->query_stats, m, l);
-		if (c->mass == NULL)
-			continue;
-		m->ops->free(m->dev, c->mass[l].sum);
-		c->mass[l] = (struct attention_mass){ .whole = 1 };
+		if (c->mass != NULL)
+			mass_clear(c, l);
 	}
 	return cache_log(c, KV_EVENT_EVICT, 0, 0, m->id.layers);
 }

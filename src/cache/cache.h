@@ -5,6 +5,7 @@
 #ifndef KVPIPE_CACHE_H
 #define KVPIPE_CACHE_H
 
+#include "cache/gate_lists.h"
 #include "cache/index.h"
 #include "cache/query_stats.h"
 #include "model/model.h"
@@ -47,6 +48,9 @@ struct cache {
 	/* sums over queries, to which forward() adds, and snapshot_take() loads them; NULL: not
 	 * wanted. query_stats_new(), for an empty cache */
 	struct query_stats *query_stats;
+	/* scores of a gate, which forward() makes, and snapshot_take() loads; NULL: not wanted.
+	 * gate_lists_new(), for an empty cache */
+	struct gate_lists *gates;
 	int saves_value_norms;         /* 1: snapshots get the section vNRM, made when written */
 	/* [L] retrieval indexes, made from the keys; NULL: not wanted, cache_want_indexes(). They
 	 * grow with the rows; those of a layer are dropped when one of its rows is. */

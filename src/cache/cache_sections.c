@@ -58,6 +58,8 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 		c->mass[sec->layer].whole = kv_rows_total(rows) == 0;
 	if (c->query_stats != NULL)
 		c->query_stats->whole[sec->layer] = 0;
+	if (c->gates != NULL)
+		c->gates->whole[sec->layer] = kv_rows_total(rows) == 0;
 	return KV_OK;
 }
 
@@ -193,6 +195,9 @@ snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c
 		    query_stats_load(c->query_stats, c->model, sec->layer, r) : KV_OK;
 	case KV_MASS:
 		return c->mass != NULL ? load_mass(r, sec, c) : KV_OK;
+	case KV_GATE:
+		return c->gates != NULL ? gate_lists_load(c->gates, sec->layer,
+		    &c->layer[sec->layer], r) : KV_OK;
 	case KV_KEYS:
 	case KV_VALS:
 		return load_tensor(r, sec, c);
@@ -383,6 +388,8 @@ snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct obse
 		rc = save_mass(w, c, &rows, l);
 	if (rc == KV_OK && c->saves_value_norms)
 		rc = save_value_norms(w, c, &rows, l);
+	if (rc == KV_OK && c->gates != NULL)
+		rc = gate_lists_save(c->gates, l, &c->layer[l], w);
 	if (rc == KV_OK)
 		rc = save_tensor(w, c, other, l, KV_KEYS);
 	if (rc == KV_OK)

@@ -31,9 +31,9 @@ int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observ
     enum kv_kind kind, uint32_t l);
 
 /* Writes all sections of layer l: positions, observation queries (NULL or have == 0: none),
- * query statistics and attention mass where they are wanted (they must be whole), norms of value
- * outputs, keys, indexes where they are wanted, and values. other: NULL if no layer has positions
- * only. */
+ * query statistics, attention mass and gate scores where they are wanted (they must be whole),
+ * norms of value outputs, keys, indexes where they are wanted, and values. other: NULL if no layer
+ * has positions only. */
 int snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs,
     const struct rows_elsewhere *other, uint32_t l);
 

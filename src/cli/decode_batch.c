@@ -10,6 +10,7 @@
 
 #include "cli/decode_batch.h"
 #include "cli/json.h"
+#include "cli/opt_gate.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/retrieval_report.h"
@@ -347,6 +348,8 @@ open_model(struct run *r)
 		session_head(b->session, b->head);
 		b->want->head = s->head;
 	}
+	opt_gate_open(b->session, b->want->evict);
+	b->want->gate = s->gate;
 	session_load(b->session, &(struct memory_demand){
 	    .tokens = (uint64_t)r->most * b->want->spare,
 	    .rows = r->most * cache_most_rows_of(s->model, b->want->spare), .mass = b->want->mass,

@@ -11,7 +11,7 @@ struct prefix_options prefix_options;
 
 void
 opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int mass,
-    int query_stats)
+    int query_stats, int gate)
 {
 	const char *reuse = prefix_options.reuse, *store = prefix_options.store;
 	const char *option = reuse != NULL ? "reuse" : "store";
@@ -36,6 +36,9 @@ opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int 
 	if (store != NULL && query_stats)
 		die(EXIT_USAGE, "--query-stats, and methods that need them, do not go with "
 		    "--store: it keeps no query statistics; use --reuse, or run the whole prompt");
+	if (store != NULL && gate)
+		die(EXIT_USAGE, "--gate does not go with --store: it keeps no gate scores; use "
+		    "--reuse, or run the whole prompt");
 	if (store != NULL && mass)
 		die(EXIT_USAGE, "--mass, and methods that need it, do not go with --store: it "
 		    "keeps no attention mass; use --reuse or run the whole prompt");

@@ -29,7 +29,7 @@ struct prefix {
 
 /* Dies with EXIT_USAGE if other options exclude them. prompt: the operand. */
 void opt_prefix(const struct prefill *, const char *prompt, const char *resume, int mass,
-    int query_stats);
+    int query_stats, int gate);
 /* Opens the snapshot. Dies. */
 void prefix_open(struct prefix *);
 /* Finds the reusable rows for the prompt (which must stay valid), whose last `least` tokens

@@ -57,7 +57,7 @@ const struct opt score_opts[] = {
 	{ 0, "sketch", OPT_COUNT, &sketch, 0, "K",
 	    "leverage: project keys at random to a width of K, 0 = do not (0)", OPT_HOW },
 	{ 0, "recent", OPT_COUNT, &last_rows, 0, "N",
-	    "last rows that lazy layers of simlayer keep (1024)", OPT_HOW },
+	    "last rows that lazy layers of simlayer (1024), and fastkvzip, keep", OPT_HOW },
 	{ 0, "lazy", OPT_REAL, &lazy, 0, "X",
 	    "share of attention on both ends that makes a layer lazy (0.9)", OPT_HOW },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",

@@ -13,6 +13,7 @@
 #include "cli/tool.h"
 #include "libkvfile/codec.h"
 #include "model/adapter.h"
+#include "model/gate.h"
 #include "model/folder.h"
 #include "model/retrieval_head.h"
 
@@ -100,6 +101,7 @@ open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need ne
 
 	s->adapter = NULL;
 	s->head = NULL;
+	s->gate = NULL;
 	s->warned = 0;
 	session_find_folder();
 	if ((rc = model_folder_without_config(settings.model, err, sizeof err)) != 0)
@@ -226,6 +228,23 @@ session_head(struct session *s, const char *dir)
 	sign_text("head", s->head->id);
 }
 
+void
+session_gate(struct session *s, const char *dir)
+{
+	struct engine_error e;
+	char err[1024];
+	int rc;
+
+	report_enter(REPORT_LOAD);
+	rc = gate_open(dir, s->model, overrides_given(), &s->gate, err, sizeof err);
+	report_leave();
+	if (rc != 0)
+		must(engine_fail_model(&e, rc, err), &e);
+	overrides_sign();
+	warn_made_for(dir, s->gate->by_samples);
+	sign_text("gate", s->gate->label);
+}
+
 /* Not must(): these messages name what does not fit. */
 static void
 must_fit(int rc, const struct engine_error *e)
@@ -244,6 +263,8 @@ session_load(struct session *s, const struct memory_demand *d)
 
 	if (s->adapter != NULL)
 		all.adapter = s->adapter->bytes;
+	if (s->gate != NULL)
+		all.gate = s->gate->bytes;
 	all.head = s->head;
 	s->plan = memory_plan(s->model, &all);
 	must_fit(memory_plan_check(&s->plan, s->model, &e), &e);
@@ -253,6 +274,8 @@ session_load(struct session *s, const struct memory_demand *d)
 		rc = adapter_bind(s->adapter, err, sizeof err);
 	if (rc == 0 && s->head != NULL)
 		rc = retrieval_head_bind(s->head, err, sizeof err);
+	if (rc == 0 && s->gate != NULL)
+		rc = gate_bind(s->gate, err, sizeof err);
 	report_leave();
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
@@ -269,6 +292,7 @@ session_rest(const struct session *s, const char *snapshot)
 void
 session_close(struct session *s)
 {
+	gate_free(s->gate);
 	retrieval_head_free(s->head);
 	adapter_free(s->adapter);
 	model_free(s->model);

@@ -8,6 +8,7 @@
 #include "tokenizer/tokenizer.h"
 
 struct adapter;
+struct gate;
 struct retrieval_head;
 
 struct session {
@@ -15,6 +16,7 @@ struct session {
 	struct model *model;
 	struct adapter *adapter;        /* session_adapter(); NULL: none */
 	struct retrieval_head *head;    /* session_head(); NULL: none */
+	struct gate *gate;              /* session_gate(); NULL: none */
 	struct tokenizer *tokenizer;
 	struct memory_plan plan;        /* session_load() */
 	/* warned that a snapshot's weights are compared by samples */
@@ -40,8 +42,10 @@ int session_fit(struct session *, const struct kv_reader *snapshot, struct engin
 void session_adapter(struct session *, const char *dir);
 /* Opens the retrieval head in a folder, which must be one for the model. Dies. */
 void session_head(struct session *, const char *dir);
-/* Uploads the weights, with those of adapter and retrieval head. Dies, before that, if they do
- * not fit, and prints the sum. */
+/* Opens the gate in a folder, which must be one for the model. Dies. */
+void session_gate(struct session *, const char *dir);
+/* Uploads the weights, with those of adapter, retrieval head and gate. Dies, before that, if they
+ * do not fit, and prints the sum. */
 void session_load(struct session *, const struct memory_demand *);
 /* Dies, with the sum, if the cache, now that the snapshot's rows are loaded, leaves no room on
  * the device for the rest of the demand. */

@@ -147,6 +147,8 @@ begin_layer(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	}
 	if (evict_cache_needs(v) & NEED_QUERY_STATS)
 		job->query_stats = c->query_stats;
+	if (evict_cache_needs(v) & NEED_GATE)
+		job->gates = c->gates;
 	if (evict_cache_needs(v) & NEED_WINDOW)
 		rc = take_window(&v->scorer, c, obs, job, &queries, e);
 	if (rc == ENGINE_OK)

@@ -85,7 +85,8 @@ memory_plan(const struct model *m, const struct memory_demand *d)
 	const struct kv_model *id = &m->id;
 	const uint64_t widest = id->ffn > id->hidden ? id->ffn : id->hidden;
 
-	struct memory_plan p = { .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter,
+	struct memory_plan p = { .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter +
+	        d->gate,
 	    .adapter = d->adapter,
 	    .cache = row_bytes(m, d) + d->query_stats * query_stats_bytes(id),
 	    .activations = workspace_bytes(m, d->at_once) + d->stream * id->hidden * sizeof(float) +

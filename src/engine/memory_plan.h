@@ -21,6 +21,7 @@ struct memory_demand {
 	uint32_t at_once;               /* rows of the workspace */
 	uint64_t stream;                /* tokens in a residual stream, layer_by_layer.h */
 	uint64_t adapter;               /* bytes of an adapter */
+	uint64_t gate;                  /* bytes of a gate */
 	const struct retrieval_head *head;      /* NULL: none */
 	uint32_t logits;                /* rows of logits at once, without the last row's */
 };
@@ -28,7 +29,7 @@ struct memory_demand {
 /* Bytes on the device. */
 struct memory_plan {
 	uint64_t tokens;                /* of the demand */
-	uint64_t weights;               /* with the adapter, and the retrieval head */
+	uint64_t weights;               /* with adapter, retrieval head and gate */
 	uint64_t adapter;               /* of weights, those of the adapter */
 	uint64_t cache;                 /* with the keys of the retrieval head */
 	uint64_t activations;           /* workspace, residual stream, logits, features */

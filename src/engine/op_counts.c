@@ -56,6 +56,9 @@ PASS(geglu, (struct dev *d, float *y, const float *gate, const float *up, uint32
     F), y, gate, up, N, F)
 PASS(softcap, (struct dev *d, float *x, size_t n, float cap), x, n, cap)
 PASS(mix, (struct dev *d, float *y, const float *x, size_t n, float a, float b), y, x, n, a, b)
+PASS(gelu, (struct dev *d, float *x, size_t n), x, n)
+PASS(gate_scores, (struct dev *d, float *score, const float *q, const float *k,
+    const struct gate_sinks *w, uint32_t N), score, q, k, w, N)
 PASS(lse_merge, (struct dev *d, float *lse, const float *other, size_t n), lse, other, n)
 PASS(knorm, (struct dev *d, float *score, size_t stride, const struct layer_rows *l), score,
     stride, l)
@@ -350,7 +353,7 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(attend_each);
 	COUNTED(lse_merge);
 	COUNTED(attend_mass); COUNTED(query_stats);
-	COUNTED(value_norms); COUNTED(window_mass);
+	COUNTED(value_norms); COUNTED(gelu); COUNTED(gate_scores); COUNTED(window_mass);
 	COUNTED(knorm); COUNTED(keydiff);
 	COUNTED(compact_listed); COUNTED(rank_rows);
 	COUNTED(argmax); COUNTED(pack_bits); COUNTED(pack_pages); COUNTED(bits_scores);

@@ -21,6 +21,7 @@ struct sequence_options {
 	int queries_on_device;          /* keep queries on the device, if its ops run ahead */
 	int mass;                       /* 1: attention mass, which all rows must have */
 	int query_stats;                /* 1: query statistics, of all queries of the text */
+	const struct gate *gate;        /* scores all rows; NULL: none */
 	unsigned indexes;               /* 1 << enum kv_kind of those to keep */
 	const struct retrieval_options *retrieve;       /* NULL: tokens attend to all rows */
 	const struct retrieval_head *head;      /* sees the tokens; NULL: none */

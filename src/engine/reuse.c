@@ -107,6 +107,8 @@ take_positions(const struct reuse *u, struct kv_reader *r, struct cache *c, uint
 		c->mass[layer].whole = u->rows == 0;
 	if (c->query_stats != NULL)
 		c->query_stats->whole[layer] = u->rows == 0;
+	if (c->gates != NULL)
+		c->gates->whole[layer] = u->rows == 0;
 	return rc == 0 ? ENGINE_OK : engine_fail(e, ENGINE_ENOROOM, "%s: layer %u: no memory for "
 	    "%u rows", kv_reader_name(r), layer, u->rows);
 }
@@ -120,6 +122,7 @@ take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section
 	switch (sec->kind) {
 	case KV_POSN:
 		return take_positions(u, r, c, sec->layer, e);
+	case KV_GATE:
 	case KV_KEYS:
 	case KV_VALS:
 		return u->rows > 0 ? engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
@@ -169,7 +172,8 @@ check_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *l
 	    " with --retrieve, each in the sight of few others" : ", and nothing says how");
 }
 
-/* Refuses query statistics and attention mass that are wanted, and not of all tokens. */
+/* Refuses query statistics, attention mass and gate scores that are wanted, and not of all
+ * tokens. */
 static int
 check_sums(const struct kv_reader *r, const struct cache *c, struct engine_error *e)
 {
@@ -185,6 +189,10 @@ check_sums(const struct kv_reader *r, const struct cache *c, struct engine_error
 			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no query statistics "
 			    "of these tokens alone, and --query-stats cannot add them later",
 			    kv_reader_name(r), l);
+	for (l = 0; c->gates != NULL && l < c->model->id.layers; l++)
+		if (!c->gates->whole[l])
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no scores of this "
+			    "gate, and --gate cannot add them later", kv_reader_name(r), l);
 	return ENGINE_OK;
 }
 

@@ -87,7 +87,7 @@ struct later {
 	uint32_t *count;        /* [G] */
 	const uint32_t **pos;   /* [G] */
 	uint64_t *first_row;    /* [G]; keys and values stay where they are */
-	float *mass, *probe_mass, *score;
+	float *mass, *probe_mass, *gate, *score;
 };
 
 /* Returns the later rows' part of packed lists, R for each KV head; to be freed. */
@@ -139,6 +139,9 @@ later_init(struct later *later, struct score_input *in, const uint32_t *first,
 	if (in->probe_mass != NULL && (in->probe_mass = later->probe_mass =
 	    take_later(in->probe_mass, R, rows, first, e)) == NULL)
 		return e->code;
+	if (in->gate != NULL &&
+	    (in->gate = later->gate = take_later(in->gate, 1, rows, first, e)) == NULL)
+		return e->code;
 	in->first_row = later->first_row;
 	in->rows = &later->rows;
 	return ENGINE_OK;
@@ -152,6 +155,7 @@ later_free(struct later *later)
 	free(later->first_row);
 	free(later->mass);
 	free(later->probe_mass);
+	free(later->gate);
 	free(later->score);
 }
 
@@ -213,7 +217,7 @@ read_rows(const struct device *d, const struct layer_rows *rows, const char *fro
 
 /* The inputs of a job that are copied from the device for the host's method; to be freed */
 struct host_input {
-	float *mass;
+	float *mass, *gate;
 	char *keys, *values;
 	double *numbers;                /* of query statistics */
 	struct kv_query_stats query_stats;
@@ -223,6 +227,7 @@ static void
 free_host_input(struct host_input *host)
 {
 	free(host->mass);
+	free(host->gate);
 	free(host->keys);
 	free(host->values);
 	free(host->numbers);
@@ -320,6 +325,13 @@ read_input(struct scorer *s, struct score_job *job, struct host_input *host, str
 		in->mass = host->mass = pack_mass(in, mass, job->mass_stride, e);
 		if (in->mass == NULL)
 			return e->code;
+	}
+	if (job->gates != NULL) {
+		in->gate = host->gate = engine_alloc(kv_rows_total(in->rows), sizeof *host->gate,
+		    e);
+		if (in->gate == NULL)
+			return e->code;
+		gate_lists_pack(job->gates, in->layer, job->device_rows, host->gate);
 	}
 	if (s->method->needs & NEED_ROPE)
 		set_rope(s, job);

@@ -7,6 +7,7 @@
 #define KVPIPE_SCORE_H
 
 #include "engine/readback.h"
+#include "cache/gate_lists.h"
 #include "cache/query_stats.h"
 #include "engine/query_calibration.h"
 #include "engine/query_filters.h"
@@ -66,6 +67,8 @@ struct score_job {
 	const struct kv_model *model;
 	/* with NEED_QUERY_STATS: the statistics on the device, in place of in.query_stats */
 	const struct query_stats *query_stats;
+	/* with NEED_GATE, and device_rows: their scores in place of in.gate */
+	const struct gate_lists *gates;
 	enum kv_dtype dtype;                    /* of own_keys */
 	float softcap;                          /* of the logits of attention; 0: none */
 	/* with NEED_WINDOW: [W][H][E] f32 on the host, or, if queries is NULL, on the device */

@@ -107,6 +107,28 @@ count_queries(const struct model *m, const struct workspace *ws, uint32_t l, con
 			    p[i].pos, p[i].N);
 }
 
+/* Runs the gate of the caches that want its scores on the rows in ws->x, before they are
+ * appended. */
+static void
+score_by_gate(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
+    uint32_t n, uint32_t N)
+{
+	const struct gate *gate = NULL;
+	struct gate_lists *lists;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		if ((lists = p[i].s->cache->gates) != NULL && !lists->paused)
+			gate = lists->gate;
+	if (gate == NULL)
+		return;
+	gate_run(gate, l, ws->x, ws->xn, N, ws->gate_scores);
+	for (i = 0; i < n; i++)
+		if ((lists = p[i].s->cache->gates) != NULL && !lists->paused)
+			gate_lists_expect(lists, l, &p[i].s->cache->layer[l],
+			    ws->gate_scores + (size_t)p[i].at * m->id.kv_heads, p[i].N);
+}
+
 /* Applies rotary embedding to queries and keys, and appends keys and values to layer l of each
  * cache. */
 static void
@@ -233,6 +255,7 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 		for (i = 0; i < n; i++)
 			sequence_head_note(p[i].s, l, ws->x + (size_t)p[i].at * m->id.hidden,
 			    p[i].pos, p[i].N);
+		score_by_gate(m, ws, l, p, n, N);
 		project_qkv(m, ws, l, N);
 		count_queries(m, ws, l, p, n);
 		append_parts(m, ws, l, p, n);

@@ -25,8 +25,8 @@ void workspace_use(struct workspace *, float *x);
 /* Runs the N rows in the workspace's x, at positions pos[N] (host, ascending), through layers l0 ..
  * l1-1. Appends their keys and values to the cache, in which the caller has reserved room; x <- the
  * output. Copies the queries of rows from obs->first on to obs (NULL = none), which expects them,
- * and adds the attention weights to s->cache->mass, and the queries to s->cache->query_stats, if
- * they are wanted. */
+ * and adds the attention weights to s->cache->mass, the queries to s->cache->query_stats, and the
+ * scores of a gate to s->cache->gates, if they are wanted. Parts of one call have the same gate. */
 void forward(const struct model *m, struct sequence *s, struct workspace *ws, const uint32_t *pos,
     uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
 

@@ -31,8 +31,10 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->tok = m->ops->alloc(m->dev, sizeof *ws->tok);
 	ws->host_pos = calloc(N, sizeof *ws->host_pos);
 	ws->host_x = calloc(id->hidden, f);
+	ws->gate_scores = calloc(N * id->kv_heads, f);
 	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
-	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x) {
+	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x ||
+	    !ws->gate_scores) {
 		workspace_free(ws, m);
 		return NULL;
 	}
@@ -69,6 +71,7 @@ workspace_free(struct workspace *ws, const struct model *m)
 	m->ops->free(m->dev, ws->tok);
 	free(ws->host_pos);
 	free(ws->host_x);
+	free(ws->gate_scores);
 	free(ws);
 }
 

@@ -52,6 +52,8 @@ one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_
 		one.window_mass = in->window_mass + (size_t)g * R * in->stride;
 	if (in->mass != NULL)
 		one.mass = in->mass + first * R;
+	if (in->gate != NULL)
+		one.gate = in->gate + first;
 	if (in->probe_mass != NULL)
 		one.probe_mass = in->probe_mass + first * R;
 	return one;

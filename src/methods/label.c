@@ -28,6 +28,8 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return opt->filters;
 	if (strcmp(name, "query-stats") == 0)
 		return opt->query_stats[0] != '\0' ? opt->query_stats : "text";
+	if (strcmp(name, "recent") == 0 && opt->recent == RECENT_BY_LENGTH)
+		return "by-length";
 	if (strcmp(name, "lazy") == 0)
 		return opt->lazy.text;
 	if (strcmp(name, "epsilon") == 0)

@@ -66,6 +66,12 @@ METHOD(leverage, NEED_KEYS | NEED_ROPE, "sketch seed", NO_OP,
     "leveragescore leverage-score",
     "leverage of the key before rotary embedding among all of its KV head (Compactor)",
     .kernel = 1)
+METHOD(kvzap, NEED_GATE, "", NO_OP, "kv-zap",
+    "what a gate says of the hidden state: estimated log score of KVzip+ (KVzap)",
+    .kernel = 1)
+METHOD(fastkvzip, NEED_GATE, "sink recent", NO_OP, "fast-kvzip fast-kv-zip",
+    "what a gate says of the hidden state: estimated score of KVzip (Fast KVzip)",
+    .kernel = 1, .sink = 4, .recent = RECENT_BY_LENGTH)
 METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)

@@ -29,8 +29,11 @@ enum {
 	NEED_VALUES = 128,      /* in.values */
 	NEED_FILTER = 256,      /* in.filter */
 	NEED_QUERY_STATS = 512, /* in.query_stats, of at least one query */
-	NEED_ROPE = 1024        /* in.freq, in.rope_dims, in.rope_factor */
+	NEED_ROPE = 1024,       /* in.freq, in.rope_dims, in.rope_factor */
+	NEED_GATE = 2048        /* in.gate, from kv-prefill --gate, by a gate of this method */
 };
+
+#define RECENT_BY_LENGTH UINT32_MAX     /* fastkvzip: a share of the text */
 
 /* By what the attention of an observation query is multiplied, before it is added to window_mass:
  * nothing; the number of rows before the query that it sees */
@@ -52,7 +55,7 @@ struct score_options {
 	enum order order;
 	enum over_queries over_queries; /* how window_mass is reduced over the queries */
 	enum query_weight weight;       /* of each query in window_mass */
-	/* recent, lagkv, cur, expected, capkv: positions below it come first */
+	/* recent, lagkv, cur, expected, capkv, fastkvzip: positions below it come first */
 	uint32_t sink;
 	uint64_t seed;          /* random, leverage */
 	/* number of observation queries to use, the last ones; 0 = all */
@@ -67,7 +70,8 @@ struct score_options {
 	uint32_t future;        /* expected, capkv: later positions, at least 1 */
 	struct score_real epsilon;      /* expected: is added to the attention */
 	int covariance, value_norm;     /* expected: 0 = leave it out */
-	uint32_t recent;        /* simlayer: rows before the window */
+	/* simlayer: rows before the window; fastkvzip: last positions, or RECENT_BY_LENGTH */
+	uint32_t recent;
 	struct score_real lazy; /* simlayer: share of the attention */
 	/* expected, capkv: names the query statistics of a file, as filters; "" = the text's */
 	char query_stats[17];
@@ -96,6 +100,7 @@ struct score_input {
 	const float *mass;
 	/* attention mass from probe tokens, which are not stored, in the same order; or NULL */
 	const float *probe_mass;
+	const float *gate;                      /* [sum S] scores of a gate, or NULL */
 	const float *filter;                    /* [G][E] qfilter: a direction of each KV head */
 	/* of the layer's queries: all its query heads, also for a method that is called one KV
 	 * head at a time; those of KV head `head` are head * R .. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "model/made_for.h"
 #include "model/model_files.h"
 #include "model/retrieval_head.h"
 #include "model/safetensors.h"
@@ -69,26 +70,16 @@ read_ours(struct head_loader *ld)
 {
 	const struct model *m = ld->h->model;
 	char *path = model_file_path(ld->h->dir, "config.json");
-	const json_t *own, *weights;
+	const json_t *own;
 	json_t *json;
-	int rc, same = WEIGHTS_SAME;
+	int rc;
 
 	if (path == NULL)
 		return FAIL(ld, MODEL_ENOMEM, ld->h->dir, "out of memory");
 	if ((rc = model_file_json(path, &json, ld->err, ld->errlen)) == MODEL_OK) {
 		own = json_object_get(json, OURS);
-		weights = json_object_get(own, "target_weights");
-		if (weights != NULL && !json_is_null(weights))
-			same = !json_is_string(weights) ? WEIGHTS_OTHER : model_has_weights(m,
-			    json_string_value(weights), ld->err, ld->errlen);
-		ld->h->by_samples = same == WEIGHTS_ALIKE;
-		if (same < 0)
-			rc = same;
-		else if (same == WEIGHTS_OTHER)
-			rc = FAIL(ld, MODEL_EMISMATCH, path, "trained for weights %s, but %s has "
-			    "%s", json_is_string(weights) ? json_string_value(weights) : "unknown",
-			    m->dir, m->weights);
-		else if (ld->h->has_features)
+		rc = made_for(own, path, m, &ld->h->by_samples, ld->err, ld->errlen);
+		if (rc == MODEL_OK && ld->h->has_features)
 			rc = read_layers(ld, path, json_object_get(own, "feature_layers"));
 		json_decref(json);
 	}

@@ -24,6 +24,7 @@
 
 #include "methods/reduce.h"
 #include "ops/rows.h"
+#include "ops/weights.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,41 +32,6 @@ extern "C" {
 
 /* One opened device of one backend: threads or a stream, scratch, the first failure */
 struct dev;
-
-/* A weight matrix in the dtype it is stored in: w[out][in], device */
-struct mat {
-	const void *data;
-	enum kv_dtype dtype;
-	uint32_t out, in;
-};
-
-/* The parameters of an RMSNorm: weights, device f32 [in] */
-struct norm {
-	const float *w;
-	float eps;
-};
-
-/* Rotary embedding of a layer */
-struct rotary {
-	const double *freq;          /* device [dims/2] */
-	/* how many channels of a head are rotated, the first ones; even, at most E; 0: none */
-	uint32_t dims;
-	float factor;                /* multiplies cosine and sine; 1: none */
-};
-
-/* One of several matrix products of the same input rows */
-struct product {
-	float *y;                    /* device [N][w->out] */
-	const struct mat *w;
-	const float *bias;           /* device [w->out]; NULL: none */
-};
-
-/* The second half of a layer: RMSNorm and a gated feed-forward network (SwiGLU), device */
-struct ffn {
-	struct norm norm;
-	struct mat gate, up, down;   /* [F][D], [F][D], [D][F] */
-	int gelu;                    /* geglu() in place of swiglu() */
-};
 
 /* The queries of one call: N query rows (tokens) of H heads. Query head h reads KV head h/R. A
  * query row sees the rows of the cache whose position is not greater than its own; the ops of
@@ -402,6 +368,17 @@ struct value_outputs {
 typedef void op_value_norms(struct dev *, float *norms, size_t stride,
     const struct value_outputs *);
 
+/* x[n] <- gelu(x) = x/2 (1 + erf(x / sqrt(2))) */
+typedef void op_gelu(struct dev *, float *x, size_t n);
+
+/* Gate of Fast KVzip (2026): score[N][G] <- the mean over the R queries of a KV head of
+ *
+ *     1 / (1 + sum over sinks s of exp(base[g][s] . q / sqrt(m) - k . q / sqrt(m) - bias[g][r]))
+ *
+ * with q and k the rows q[N][G][R][m] and k[N][G][m], each normalised (RMSNorm of m channels). */
+typedef void op_gate_scores(struct dev *, float *score, const float *q, const float *k,
+    const struct gate_sinks *, uint32_t N);
+
 /* ---- scores of methods, optional: where these are NULL, methods/knorm.c and keydiff.c run on the
  * host ---- */
 
@@ -571,6 +548,8 @@ struct ops {
 	op_attend_mass *attend_mass;
 	op_query_stats *query_stats;
 	op_value_norms *value_norms;
+	op_gelu *gelu;
+	op_gate_scores *gate_scores;
 	op_window_mass *window_mass;
 	op_knorm *knorm;
 	op_keydiff *keydiff;

@@ -34,6 +34,7 @@ import json
 import math
 import pathlib
 import shutil
+import sys
 import tempfile
 from importlib.metadata import version
 
@@ -43,16 +44,22 @@ import transformers
 from kvpress import (AdaKVPress, BlockPress, CapPress, ChunkKVPress, ChunkPress, ComposedPress,
                      CompressionRatioDecodingPress, CriticalAdaKVPress, CriticalKVPress, CURPress,
                      DecodingPress, DMSPress, DuoAttentionPress, EntropyGatedChunkKVPress,
-                     ExpectedAttentionPress, ExpectedAttentionStatsPress, FinchPress, KeyDiffPress,
-                     KeyRerotationPress, KnormPress, KVComposePress, KVzipPress, LagKVPress,
+                     ExpectedAttentionPress, ExpectedAttentionStatsPress, FastKVzipPress, FinchPress,
+                     KeyDiffPress, KeyRerotationPress, KnormPress, KVComposePress, KVzapPress, KVzipPress, LagKVPress,
                      LeverageScorePress, LUKVPress, ObservedAttentionPress,
                      PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
                      SimLayerKVPress, SnapKVPress, StreamingLLMPress, TOVAPress)
+
+from kvpress.presses.fastkvzip_press import FastKVzipGate
+from kvpress.presses.kvzap_press import KVzapConfig, KVzapModel
 
 import gaussian
 import sine_filters
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/bin"))
+import mkgate  # noqa: E402
+
 RATIOS = (0.5, 0.75, 0.9)
 EPSILON, EPSILON_KVZIP = 1e-4, 5e-4
 STEPS = 8       # tokens that are generated where a press works while decoding
@@ -135,6 +142,35 @@ def expected_stats(ratio, tokens):
     return press
 
 
+def weights_of_gate(kind):
+    """Names and tensors, as tests/bin/mkgate.py makes them"""
+    config = json.loads((ROOT / "examples/demo-model/config.json").read_text())
+    return {name: torch.from_numpy(x) for name, x in mkgate.tensors(kind, config).items()}
+
+
+def kvzap(ratio, kind):
+    """kvpress fetches gates for models that it knows by name."""
+    press = KVzapPress(ratio, model_type=kind)
+    press.kvzap_model = KVzapModel(KVzapConfig(
+        input_dim=128, output_dim=2, n_modules=4,
+        hidden_dim=mkgate.HIDDEN["mlp"] if kind == "mlp" else None))
+    press.kvzap_model.load_state_dict(weights_of_gate(kind))
+    press.post_init_from_model = lambda model: None
+    return press
+
+
+def fastkvzip(ratio, **named):
+    """As for KVzap"""
+    press, width = FastKVzipPress(ratio, **named), mkgate.HIDDEN["fastkvzip"]
+    press.gates = [FastKVzipGate(l, 128, 2, 2, torch.float32, width, mkgate.SINKS)
+                   for l in range(4)]
+    weights = weights_of_gate("fastkvzip")
+    for l, gate in enumerate(press.gates):
+        gate.load_state_dict({name: weights[f"layers.{l}.{name}"].view(x.shape)
+                              for name, x in gate.state_dict().items()})
+    return press
+
+
 # name of the file: how the press is constructed, as text and in fact
 PRESSES = {
     "KnormPress": ("KnormPress(r)", lambda r, T: KnormPress(r)),
@@ -210,6 +246,21 @@ PRESSES = {
     "KVzipPress-plus": (
         "KVzipPress(r, kvzip_plus_normalization=True)",
         lambda r, T: KVzipPress(r, kvzip_plus_normalization=True)),
+    "KVzapPress": (
+        "KVzapPress(r, model_type='mlp'), weights of tests/bin/mkgate.py",
+        lambda r, T: kvzap(r, "mlp")),
+    "KVzapPress-linear": (
+        "KVzapPress(r, model_type='linear'), weights of tests/bin/mkgate.py",
+        lambda r, T: kvzap(r, "linear")),
+    "DMSPress-KVzapPress": (
+        "DMSPress(KVzapPress(model_type='mlp'), threshold=0.8 r - 0.5), weights of "
+        "tests/bin/mkgate.py",
+        lambda r, T: DMSPress(kvzap(0, "mlp"), threshold=0.8 * r - 0.5)),
+    "FastKVzipPress": (
+        "FastKVzipPress(r), weights of tests/bin/mkgate.py", lambda r, T: fastkvzip(r)),
+    "FastKVzipPress-layerwise": (
+        "FastKVzipPress(r, layerwise=True), weights of tests/bin/mkgate.py",
+        lambda r, T: fastkvzip(r, layerwise=True)),
     "DuoAttentionPress": (
         "DuoAttentionPress(r), 128 sinks, 256 recent rows, examples/demo-model/duoattention.tsv",
         duo_attention),
@@ -268,7 +319,7 @@ def stages(press):
         return stages(press.press)
     if isinstance(press, PrefillDecodingPress):
         return [press.prefilling_press, press.decoding_press]
-    if isinstance(press, (KVzipPress, KVComposePress)):  # see watch_kvzip(), watch_kvcompose()
+    if isinstance(press, (KVzipPress, FastKVzipPress, KVComposePress)):     # see watch_...()
         return []
     return [press]
 
@@ -387,7 +438,7 @@ class Recorder:
 
         KeyRerotationPress.rerotate_keys = staticmethod(turning)
         with self.press(self.model):
-            if isinstance(self.press, KVzipPress):
+            if isinstance(self.press, (KVzipPress, FastKVzipPress)):
                 self.watch_kvzip(self.press)
             if isinstance(self.press, KVComposePress):
                 self.watch_kvcompose(self.press)
@@ -417,16 +468,16 @@ class Recorder:
         return generated
 
     def watch_kvzip(self, press):
-        """KVzip scores after the prompt, and says at the end which rows are masked."""
+        """KVzip and Fast KVzip say when the prompt has run which rows are masked."""
         compress = press.compress_post
 
         def watched(model):
             compress(model)
-            count = press.context_length
+            scores = press.score_val[:, 0].double().numpy()
+            count = scores.shape[2]
             places = [self.unmasked(layer.self_attn.masked_key_indices, count)
                       for layer in model.model.layers]
             self.rows = [[list(rows) for rows in heads] for heads in places]
-            scores = press.score_val[:, 0].double().numpy()
             every = [(l, g, i) for l in range(self.layers) for g in range(self.heads)
                      for i in range(count)]
             stay = {(l, g, i) for l in range(self.layers) for g in range(self.heads)

@@ -366,9 +366,20 @@ def random(snapshot, l, g, o):
                      for p in snapshot.layers[l].positions[g]])
 
 
+def kvzap(snapshot, l, g, o):
+    return np.array(snapshot.layers[l].gate_scores.values[g], dtype=np.float64)
+
+
+def fastkvzip(snapshot, l, g, o):
+    T, positions = snapshot.head['next_position'], np.array(snapshot.layers[l].positions[g])
+    recent = o.get('recent', 4096 if T >= 32000 else max(1, int(T * 0.02)))
+    ends = (positions < int(o.get('sink', 4))) | (positions >= T - int(recent))
+    return np.where(ends, np.inf, kvzap(snapshot, l, g, o))
+
+
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
                                      keydiff, lagkv, cur, qfilter, expected, capkv, simlayer,
-                                     leverage, recent, random)}
+                                     leverage, kvzap, fastkvzip, recent, random)}
 
 
 def drop_before(snapshot, position):
@@ -388,6 +399,9 @@ def drop_before(snapshot, position):
         if layer.paid:
             layer.paid = layer.paid._replace(values=[
                 [paid[n:] for paid in lists] for n, lists in zip(first, layer.paid.values)])
+        if layer.gate_scores:
+            layer.gate_scores = layer.gate_scores._replace(values=[
+                values[n:] for n, values in zip(first, layer.gate_scores.values)])
         gone.append(first)
     return gone
 

@@ -501,7 +501,7 @@ main(int argc, char *argv[])
 		{ "memory", test_memory_ops }, { "keep", test_compact }, { "ranks", test_keep },
 		{ "rows", test_rows },
 		{ "keys", test_keys }, { "query_stats", test_query_stats },
-		{ "value_norms", test_value_norms },
+		{ "value_norms", test_value_norms }, { "gates", test_gates },
 		{ "matmul", test_matmuls }, { "bf16", test_bf16 },
 		    { "layer", test_layer },
 		{ "between", test_between }, { "step", test_step },

@@ -24,6 +24,7 @@ enum op { EMBED, RMSNORM, MATMUL, ROPE, APPEND, SWIGLU, MIX, PROJECT, ROPE_APPEN
 	MASS_LARGE,
 	SCORES_BY_LABEL, ATTEND_CHOSEN, ATTEND_CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16,
 	REBUILD_BF16, BITS_SCORES, PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF, VALUE_NORMS,
+	GELU, GATE_SCORES,
 	ATTEND_RECENT, ATTEND_ROWS, LSE_ROWS, MASS_ROWS, SCORES_ROWS, OPS };
 
 struct device {
@@ -101,6 +102,7 @@ void test_step(void);                                       /* ops_step.c */
 void test_attention(void);                                  /* ops_attend.c */
 void test_each(void);                                       /* ops_each.c */
 void test_mass(void);                                       /* ops_mass.c */
+void test_gates(void);                                      /* ops_gate.c */
 void test_value_norms(void);                                /* ops_valuenorms.c */
 void test_query_stats(void);                                /* ops_querystats.c */
 void test_windows(void);                                    /* ops_windows.c */

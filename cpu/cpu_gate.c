@@ -1,0 +1,114 @@
+/* cpu_gate.c - the ops of gates: networks that say from a hidden state how much a row matters */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu_internal.h"
+
+#define PART 1024               /* numbers that a thread takes */
+
+struct gelu {
+	float *x;
+	size_t n;
+};
+
+static void
+gelu_part(void *arg, size_t item, int thread)
+{
+	const struct gelu *a = arg;
+	const size_t end = (item + 1) * PART < a->n ? (item + 1) * PART : a->n;
+	size_t i;
+
+	(void)thread;
+	for (i = item * PART; i < end; i++)
+		a->x[i] *= 0.5F * (1 + erff(a->x[i] * (float)M_SQRT1_2));
+}
+
+void
+cpu_gelu(struct dev *d, float *x, size_t n)
+{
+	struct gelu a = { x, n };
+
+	if (d->error[0] == '\0')
+		cpu_run(d, gelu_part, &a, (n + PART - 1) / PART, n * 16);
+}
+
+struct gates {
+	const struct gate_sinks *w;
+	const float *q, *k;
+	float *score, *scratch;
+};
+
+/* Floats of scratch of a thread: a query, a key, logits of the sinks */
+static size_t
+scratch_of(const struct gate_sinks *w)
+{
+	return 2 * (size_t)w->width + w->sinks;
+}
+
+/* y[m] <- x[m], normalised */
+static void
+normalise(float *y, const float *x, const struct norm *norm, uint32_t m)
+{
+	float sum = 0, scale;
+	uint32_t i;
+
+	for (i = 0; i < m; i++)
+		sum += x[i] * x[i];
+	scale = 1 / sqrtf(sum / (float)m + norm->eps);
+	for (i = 0; i < m; i++)
+		y[i] = x[i] * scale * norm->w[i];
+}
+
+/* Returns the share of the row in the softmax over it and the sinks, for one query, already
+ * normalised. sink[S] is scratch. */
+static float
+share(const float *q, const float *k, const float *base, float bias, float *sink,
+    const struct gate_sinks *w)
+{
+	const float scale = 1 / sqrtf((float)w->width);
+	float own = 0, sum = 0;
+	uint32_t i, s;
+
+	memset(sink, 0, w->sinks * sizeof *sink);
+	for (i = 0; i < w->width; i++, base += w->sinks) {
+		own += k[i] * q[i];
+		for (s = 0; s < w->sinks; s++)
+			sink[s] += base[s] * q[i];
+	}
+	own = own * scale + bias;
+	for (s = 0; s < w->sinks; s++)
+		sum += expf(sink[s] * scale - own);
+	return 1 / (1 + sum);
+}
+
+/* The KV head item % G of row item / G */
+static void
+gate_part(void *arg, size_t item, int thread)
+{
+	const struct gates *a = arg;
+	const struct gate_sinks *w = a->w;
+	const size_t g = item % w->heads, m = w->width;
+	float *q = a->scratch + (size_t)thread * scratch_of(w), *k = q + m, sum = 0;
+	uint32_t r;
+
+	normalise(k, a->k + item * m, &w->k_norm, w->width);
+	for (r = 0; r < w->group; r++) {
+		normalise(q, a->q + (item * w->group + r) * m, &w->q_norm, w->width);
+		sum += share(q, k, w->base + g * m * w->sinks, w->bias[g * w->group + r], k + m, w);
+	}
+	a->score[item] = sum / (float)w->group;
+}
+
+void
+cpu_gate_scores(struct dev *d, float *score, const float *q, const float *k,
+    const struct gate_sinks *w, uint32_t N)
+{
+	struct gates a = { .w = w, .q = q, .k = k, .score = score };
+	const size_t all = (size_t)N * w->heads;
+
+	if (d->error[0] != '\0' || N == 0)
+		return;
+	a.scratch = cpu_scratch(d, d->threads * scratch_of(w) * sizeof *a.scratch);
+	if (a.scratch != NULL)
+		cpu_run(d, gate_part, &a, all, all * w->group * (w->width + 8) * (w->sinks + 1));
+}

@@ -1,0 +1,55 @@
+/* weights.h - the weights that ops compute with, on a device
+ *
+ * Letters as in ops.h. */
+#ifndef KVPIPE_WEIGHTS_H
+#define KVPIPE_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "libkvfile/dtype.h"
+
+/* A weight matrix in the dtype it is stored in: w[out][in], device */
+struct mat {
+	const void *data;
+	enum kv_dtype dtype;
+	uint32_t out, in;
+};
+
+/* The parameters of an RMSNorm: weights, device f32 [in] */
+struct norm {
+	const float *w;
+	float eps;
+};
+
+/* Rotary embedding of a layer */
+struct rotary {
+	const double *freq;          /* device [dims/2] */
+	/* how many channels of a head are rotated, the first ones; even, at most E; 0: none */
+	uint32_t dims;
+	float factor;                /* multiplies cosine and sine; 1: none */
+};
+
+/* One of several matrix products of the same input rows */
+struct product {
+	float *y;                    /* device [N][w->out] */
+	const struct mat *w;
+	const float *bias;           /* device [w->out]; NULL: none */
+};
+
+/* The second half of a layer: RMSNorm and a gated feed-forward network (SwiGLU), device */
+struct ffn {
+	struct norm norm;
+	struct mat gate, up, down;   /* [F][D], [F][D], [D][F] */
+	int gelu;                    /* geglu() in place of swiglu() */
+};
+
+/* The part of a gate of Fast KVzip behind its projections, device f32 */
+struct gate_sinks {
+	struct norm q_norm, k_norm;  /* [m] */
+	const float *base;           /* [G][m][S] keys of S sinks, S side by side */
+	const float *bias;           /* [G][R] */
+	uint32_t heads, group;       /* G KV heads, R queries of each */
+	uint32_t width, sinks;       /* m channels, S */
+};
+
+#endif
