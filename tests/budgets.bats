@@ -518,3 +518,24 @@ print(all(len(set(n)) == 1 for n in rows), len({n[0] for n in rows}) > 2, rows[0
 	assert_equal "$(see out.kv 's.provenance[-1]["options"]')" \
 	    "{'heads': '$hash', 'recent': 1024, 'since': 3, 'sink': 128, 'skip-layers': '0', 'sparsity': 0.5}"
 }
+
+@test "train/headkv.py: scores of query heads become budgets of KV heads, which --budgets keeps" {
+	# mean scores 2 4 6 8 and 8 6 4 2 of 40: of 20 rows besides the window all 8 x 20 are given out, or 8 x 4
+	echo '{"0-0": [1, 3], "0-1": [4], "0-2": [6], "0-3": [8], "1-0": [8], "1-1": [6, 6], "1-2": [4], "1-3": [2]}' >scores.json
+	headkv() { "$PYTHON" "$ROOT/train/headkv.py" scores.json --budget 24 --window 4 --kv-heads 2 "$@"; }
+	headkv --beta 1 >even.tsv
+	assert_equal "$(cat even.tsv)" $'16\t32\n32\t16'
+	assert_equal "$(headkv --beta 5)" $'22\t26\n26\t22'
+	assert_equal "$("$PYTHON" "$ROOT/train/headkv.py" scores.json --budget 24 --window 4 --beta 1)" $'12\t20\t28\t36\n36\t28\t20\t12'
+	mksnapshot -L 2 -H 4 -G 2 -N 60 --scores random -o x.kv
+	kv-evict --budgets even.tsv -o out.kv x.kv
+	assert_equal "$(see out.kv '[[len(p) for p in l.positions] for l in s.layers]')" '[16, 32] [32, 16]'
+	run -1 headkv --budget 4
+	assert_output "headkv.py: want --beta of 1 or more, a budget above the window, and KV heads that divide the query heads"
+	echo '{"0-0": [1], "1-1": [2]}' >scores.json
+	run -1 headkv
+	assert_output "headkv.py: no score of layer 0, query head 1"
+	echo '[1' >scores.json
+	run -1 headkv
+	assert_output --regexp "^headkv.py: scores.json: "
+}
