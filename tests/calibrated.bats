@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # Methods that look at queries of the model, at a file made from them, or at keys before rotary embedding: expected, capkv, qfilter,
-# leverage
+# triattention, leverage
 
 load helper
 
@@ -25,6 +25,52 @@ setup() {
 		agrees 5e-6 capkv
 	done
 	all_agree
+}
+
+@test "triattention agrees with its formula for every option, frequencies of rotary embedding, statistics of other texts" {
+	local name options
+	mksnapshot -L 2 -H 8 -G 2 -E 32 -N 150,9,4,2 -T 200 --query-stats -o x.kv
+	for options in "" "reduce=mean" "reduce=sum z-score=1" "z-score=1" "since=70"; do
+		agrees 2e-6 triattention $options
+	done
+	mksnapshot -L 2 -H 6 -G 3 -E 10 -N 90 -T 70000 --ragged --query-stats -d bf16 -o x.kv
+	agrees 2e-6 triattention
+	for name in llama-yarn llama-llama3 phi3-longrope phi3-partial smollm3 gemma3; do
+		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name $name "$DEMO/tokenizer.json"
+		kv-prefill -m $name --ids --dtype f32 --query-stats -o x.kv <(seq 5 60)
+		agrees 5e-6 triattention
+		agrees 2e-5 triattention z-score=1
+	done
+	all_agree
+	assert_equal "$(see 1.y.kv 's.layers[0].scores.label')" 'triattention reduce=max z-score=0 query-stats=text'
+}
+
+@test "triattention takes moduli of queries from a file that has them" {
+	mksnapshot -L 3 -H 8 -G 2 -E 32 -N 150 --ragged -o x.kv
+	"$PYTHON" "$ORACLE/sine_filters.py" --query-stats x.kv f.safetensors
+	kv-score --method triattention --query-stats f.safetensors -o y.kv x.kv
+	echo '2e-6 x.kv y.kv triattention query-stats=sine' >comparisons
+	all_agree
+	sed 's/query_modulus/query_module_/' f.safetensors >none.safetensors
+	kv-score --method expected --query-stats none.safetensors -o z.kv x.kv
+	run -3 --separate-stderr kv-score --method triattention --query-stats none.safetensors -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: none.safetensors: there is no tensor query_modulus, which method triattention needs: make the file with train/query_stats.py"
+	sed 's/\[3, 8, 16\]/[3, 16, 8]/' f.safetensors >shape.safetensors
+	run -3 --separate-stderr kv-score --method triattention --query-stats shape.safetensors -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: shape.safetensors: tensor query_modulus does not have the layers, query heads and half of the head width of query_mean"
+	"$PYTHON" - <<-'END'
+		import json
+		data = bytearray(open("f.safetensors", "rb").read())
+		n = int.from_bytes(data[:8], "little")
+		at = 8 + n + json.loads(data[8:8 + n])["query_modulus"]["data_offsets"][0]
+		data[at + 19] |= 0x80
+		open("negative.safetensors", "wb").write(data)
+	END
+	run -3 --separate-stderr kv-score --method triattention --query-stats negative.safetensors -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: negative.safetensors: tensor query_modulus: element 4 is negative"
+	run -1 --separate-stderr kv-score --method triattention -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: x.kv: layer 0 has no query statistics, which method triattention needs: make the snapshot with kv-prefill --query-stats, or give those of other texts, --query-stats FILE"
+	[ ! -e no.kv ]
 }
 
 @test "leverage agrees with its formula for every shape of heads, width of the projection, and rotary embedding, and is exact where that is as wide" {

@@ -65,6 +65,8 @@ equal() {
 		sampled equal $model 700 "" recent "budget=100 sink=2"
 		sampled equal $model 91 "" "random seed=7" "budget=9"
 		sampled equal $model 700 "--query-stats" "expected no-covariance" "rate=0.3 policy=ada-kvpress"
+		sampled equal $model 700 "-w 8" rkv rate=0.3
+		sampled equal $model 700 "--query-stats" "triattention z-score" rate=0.3
 		sampled equal $model 700 "-w 3" "simlayer lazy=0.2 recent=50 window=2" "threshold=1"
 	done
 	equal demo 91 "" "qfilter filters=$BATS_FILE_TMPDIR/filters" rate=0.3

@@ -265,14 +265,14 @@ small_indexes() {
 	    kv-index --low-rank --rank 10 --chunk-rows 4 --outliers 3 --local 2
 }
 
-# gated METHOD WORD ...: words=(WORD ...), with a copy of FILE.kv that has scores of a gate of the
-# method in place of FILE.kv, or of standard input
+# gated METHOD WORD ...: words=(WORD ...), with a copy of the snapshot that has scores of a gate of
+# the method in place of the snapshot, or of standard input
 gated() {
 	local method=$1 word before='' from='' copy
 	shift
 	words=()
 	for word; do
-		if [[ $word == *.kv && $before != -o ]]; then
+		if [[ -f $word && $before != -o ]]; then
 			from=$word
 		else
 			words+=("$word")
@@ -293,10 +293,11 @@ scored() {
 		gated "$method" "$@"
 		set -- "${words[@]}"
 	fi
+	[ "$method" != rkv ] || set -- --window 3 "$@"
 	if [ "$method" = qfilter ]; then
 		"$PYTHON" "$ORACLE/sine_filters.py" "$name.kv" "$name.filters"
 		set -- --filters "$name.filters" "$@"
-	elif [ "$method" = expected ] || [ "$method" = capkv ]; then
+	elif [[ $method == expected || $method == capkv || $method == triattention ]]; then
 		"$PYTHON" "$ORACLE/sine_filters.py" --query-stats "$name.kv" "$name.stats"
 		set -- --query-stats "$name.stats" "$@"
 	fi
@@ -310,7 +311,7 @@ agrees() {
 	shift 2
 	for o; do
 		case $o in
-		no-*) options+=("--${o%=*}") ;;
+		no-* | z-score=*) options+=("--${o%=*}") ;;
 		*) options+=("--${o%=*}" "${o#*=}") ;;
 		esac
 	done

@@ -106,6 +106,30 @@ setup() {
 	assert_equal "$stderr" "kv-score: --weight: method lookahead does not use it"
 }
 
+@test "rkv agrees with its formula for every option, shape of heads, sliding windows and softcaps" {
+	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33 -d bf16" "-H 16 -G 2 -E 64 -d f16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-L 3 -H 4 -G 2 --ragged"; do
+		mksnapshot -N 150 -w 9 $shape -o x.kv
+		agrees 5e-6 rkv
+		agrees 5e-6 rkv window=1 kernel=1 lambda=1
+		agrees 5e-6 rkv lambda=0
+		agrees 5e-6 rkv window=9 kernel=3 lambda=0.5
+	done
+	agrees 5e-6 rkv since=70
+	mksnapshot -H 4 -G 2 -E 16 -N 150 -w 9 --sees 40 --softcap 3 -o x.kv
+	agrees 5e-6 rkv lambda=0.5
+	all_agree
+	# rows that are not chance: most keys are like others
+	kv-prefill -m "$DEMO" --dtype f32 --observe 8 -o x.kv "$ROOT/examples/prompts/harbour.txt"
+	kv-score --method r-kv -o y.kv x.kv
+	echo "5e-6 x.kv y.kv rkv" >comparisons
+	all_agree
+	assert_equal "$(see y.kv 's.layers[0].scores.label')" 'rkv window=8 kernel=7 lambda=0.07'
+	run -2 --separate-stderr kv-score --method rkv --lambda 1.1 -o no.kv x.kv
+	assert_equal "$stderr" "kv-score: --lambda: 1.1 is not from 0 to 1"
+	run -2 --separate-stderr kv-score --method rkv --window 9 -o no.kv x.kv
+	[ ! -e no.kv ]
+}
+
 @test "simlayer agrees with its formula for every option, and kv-evict --threshold 1 keeps what scores 1" {
 	local lazy
 	for lazy in 0 0.3 0.5 0.9 1; do

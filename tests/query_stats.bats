@@ -132,6 +132,14 @@ counts() {
 	done
 	same_values fused.kv now.kv '[[list(p) for p in l.positions] for l in s.layers]'
 	assert_equal "$(stats fused.kv)" "$(stats now.kv)"
+	# after every second token
+	kv-decode -m "$DEMO" -n 4 --ids --score triattention --evict budget=40 --every 2 -o fused.kv 200.kv >ids
+	kv-score --method triattention 200.kv | kv-evict --budget 40 -o now.kv
+	for lines in 1,2 3,4; do
+		kv-prefill -m "$DEMO" --ids --query-stats -c 1 -r now.kv -o next.kv <(sed -n ${lines}p ids)
+		kv-score --method triattention next.kv | kv-evict --budget 40 -o now.kv
+	done
+	same_values fused.kv now.kv '[[list(p) for p in l.positions] for l in s.layers]'
 	# statistics of other texts need none of this one
 	"$PYTHON" "$ORACLE/sine_filters.py" --query-stats plain.kv f.safetensors
 	kv-score --method expected --query-stats f.safetensors plain.kv | kv-evict --budget 50 -o pipe.kv
@@ -163,6 +171,8 @@ counts() {
 		    q = np.concatenate([query_sums.queries_before(t, l, 4) for t in texts], axis=1)
 		    for h in range(4):
 		        assert np.abs(mean[l, h] - q[h].mean(axis=0)).max() < 5e-3, (l, h)
+		        pairs = np.hypot(q[h][:, :16], q[h][:, 16:]).mean(axis=0)
+		        assert np.abs(tensor("query_modulus")[l, h] - pairs).max() < 5e-3, (l, h)
 		        want = np.cov(q[h].T)
 		        assert np.abs(cov[l, h] - want).max() < 5e-3 * np.abs(want).max(), (l, h)
 	END

@@ -30,11 +30,11 @@ static const struct tool tool = {
 	.name = "kv-score",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
 	    "[--cross] [--device DEVICE] [--epsilon X] [--filters FILE] [--future N]\n"
-	    "[--keep-last] [--kernel K] [--lag N] [--lazy X] [--local N] [--no-covariance]\n"
-	    "[--no-value-norm] [--norms WHICH] [--order WHICH] [--over-queries HOW]\n"
-	    "[--pool HOW] [--progress WHEN] [--query-stats FILE] [--recent N]\n"
-	    "[--reduce HOW] [--report FILE] [--since POSITION] [--sink N] [--sketch K]\n"
-	    "[--weight WHAT] [--window W] [snapshot]",
+	    "[--keep-last] [--kernel K] [--lag N] [--lambda X] [--lazy X] [--local N]\n"
+	    "[--no-covariance] [--no-value-norm] [--norms WHICH] [--order WHICH]\n"
+	    "[--over-queries HOW] [--pool HOW] [--progress WHEN] [--query-stats FILE]\n"
+	    "[--recent N] [--reduce HOW] [--report FILE] [--since POSITION] [--sink N]\n"
+	    "[--sketch K] [--weight WHAT] [--window W] [--z-score] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,

@@ -107,8 +107,9 @@ kind_of() {
 	spiky | window)
 		kind='a whole number above 0'
 		;;
-	lazy | tsp_rate) kind='a share above 0, up to 1' ;;
+	lambda | lazy | tsp_rate) kind='a share above 0, up to 1' ;;
 	epsilon) kind='a number, 0 or above' ;;
+	threshold) kind='a number' ;;
 	keys | policy | pool | values) kind='a word of letters and digits' ;;
 	adapter | draft_model | filters | gate | heads | query_stats | retriever)
 		kind='a name of one line'
@@ -160,6 +161,7 @@ check() {
 	'a whole number') is_number "$3" ;;
 	'a whole number above 0') is_count "$3" ;;
 	'a share'*) is_share "$3" ;;
+	'a number') is_real "${3#-}" ;;
 	'a number'*) is_real "$3" ;;
 	'a word'*) case $3 in -* | *[!A-Za-z0-9_-]*) false ;; esac ;;
 	'a name'*) case $3 in *"$newline"*) false ;; esac ;;

@@ -17,8 +17,8 @@ static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
 static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN, sketch = NOT_GIVEN;
 static uint32_t future = NOT_GIVEN, last_rows = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
-static double epsilon = REAL_NOT_GIVEN, lazy = REAL_NOT_GIVEN;
-static int keep_last, cross, no_covariance, no_value_norm;
+static double epsilon = REAL_NOT_GIVEN, lazy = REAL_NOT_GIVEN, lambda = REAL_NOT_GIVEN;
+static int keep_last, cross, no_covariance, no_value_norm, z_score;
 
 const struct opt score_opts[] = {
 	{ 0, "kernel", OPT_COUNT, &kernel, 0, "K",
@@ -54,6 +54,10 @@ const struct opt score_opts[] = {
 	    "expected: leave out the covariance of queries", OPT_HOW },
 	{ 0, "no-value-norm", OPT_FLAG, &no_value_norm, 1, NULL,
 	    "expected: leave out the norm of the value", OPT_HOW },
+	{ 0, "lambda", OPT_REAL, &lambda, 0, "X",
+	    "rkv: weight of importance beside redundancy, 0 to 1 (0.07)", OPT_HOW },
+	{ 0, "z-score", OPT_FLAG, &z_score, 1, NULL,
+	    "triattention: standardise the scores of each query head", OPT_HOW },
 	{ 0, "sketch", OPT_COUNT, &sketch, 0, "K",
 	    "leverage: project keys at random to a width of K, 0 = do not (0)", OPT_HOW },
 	{ 0, "recent", OPT_COUNT, &last_rows, 0, "N",
@@ -109,6 +113,8 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "lazy", lazy != REAL_NOT_GIVEN);
 	refuse_unused(method, "no-covariance", no_covariance);
 	refuse_unused(method, "no-value-norm", no_value_norm);
+	refuse_unused(method, "z-score", z_score);
+	refuse_unused(method, "lambda", lambda != REAL_NOT_GIVEN);
 	refuse_unused(method, "sketch", sketch != NOT_GIVEN);
 }
 
@@ -154,16 +160,15 @@ set_real(struct score_real *to, double value)
 	snprintf(to->text, sizeof to->text, "%g", value);
 }
 
-/* *o <- the options of simlayer. */
+/* *to <- the value of an option that is a share, if it is given. */
 static void
-set_lazy(struct score_options *o)
+set_share(struct score_real *to, const char *option, double value)
 {
-	if (lazy != REAL_NOT_GIVEN && !(lazy >= 0 && lazy <= 1))
-		die(EXIT_USAGE, "--lazy: %g is not from 0 to 1", lazy);
-	if (lazy != REAL_NOT_GIVEN)
-		set_real(&o->lazy, lazy);
-	if (last_rows != NOT_GIVEN)
-		o->recent = last_rows;
+	if (value == REAL_NOT_GIVEN)
+		return;
+	if (!(value >= 0 && value <= 1))
+		die(EXIT_USAGE, "--%s: %g is not from 0 to 1", option, value);
+	set_real(to, value);
 }
 
 /* *o <- the options of expected and capkv. */
@@ -224,9 +229,13 @@ opt_score(struct scorer *s, const char *name)
 		die(EXIT_USAGE, "--seed: method %s is exact without --sketch", method->name);
 	o.norms = one_of("norms", norms_name, norms_names, o.norms);
 	set_later_queries(&o);
-	set_lazy(&o);
+	set_share(&o.lazy, "lazy", lazy);
+	set_share(&o.lambda, "lambda", lambda);
+	if (last_rows != NOT_GIVEN)
+		o.recent = last_rows;
 	o.keep_last = keep_last;
 	o.cross = cross;
+	o.z_score = z_score;
 	scorer_init(s, method, &o, processors());
 	s->since = since;
 	if (method->needs & NEED_FILTER)

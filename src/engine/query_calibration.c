@@ -31,6 +31,31 @@ check(const struct query_calibration *c, struct engine_error *e)
 	return ENGINE_OK;
 }
 
+/* Looks the moduli up, which need not be there. */
+static int
+find_moduli(struct query_calibration *c, struct engine_error *e)
+{
+	const uint64_t *m = c->mean->dim, *d;
+	size_t i;
+	int rc;
+
+	if (safetensors_find(c->files, "query_modulus") == NULL)
+		return ENGINE_OK;
+	rc = tensor_file_find(c->files, c->path, "query_modulus", 3,
+	    "layers, query heads and half of the head width", &c->modulus, e);
+	if (rc != ENGINE_OK)
+		return rc;
+	d = c->modulus->dim;
+	if (d[0] != m[0] || d[1] != m[1] || d[2] != m[2] / 2)
+		return engine_fail(e, ENGINE_EDAMAGED, "%s: tensor query_modulus does not have the "
+		    "layers, query heads and half of the head width of query_mean", c->path);
+	for (i = 0; i < tensor_elements(c->modulus); i++)
+		if (number(c->modulus, i) < 0)
+			return engine_fail(e, ENGINE_EDAMAGED, "%s: tensor query_modulus: element "
+			    "%zu is negative", c->path, i);
+	return ENGINE_OK;
+}
+
 int
 query_calibration_load(struct query_calibration *out, const char *path, struct engine_error *e)
 {
@@ -46,9 +71,9 @@ query_calibration_load(struct query_calibration *out, const char *path, struct e
 	out->layers = (uint32_t)out->mean->dim[0];
 	out->heads = (uint32_t)out->mean->dim[1];
 	out->width = (uint32_t)out->mean->dim[2];
-	if ((rc = check(out, e)) == ENGINE_OK)
+	if ((rc = check(out, e)) == ENGINE_OK && (rc = find_moduli(out, e)) == ENGINE_OK)
 		tensor_file_hash(out->hash, (const struct tensor *[]){ out->mean,
-		    out->covariance }, 2);
+		    out->covariance, out->modulus }, out->modulus != NULL ? 3 : 2);
 	return rc;
 }
 
@@ -64,7 +89,8 @@ query_calibration_layer(const struct query_calibration *c, const struct kv_model
     uint32_t layer, double *numbers, struct kv_query_stats *stats, struct engine_error *e)
 {
 	const size_t E = m->head_width, H = m->query_heads;
-	double *sum = numbers, *product;
+	const uint32_t pairs = kv_rope_dims(m, layer) / 2;
+	double *sum = numbers, *product, *modulus;
 	const double *mean;
 	size_t h, i, j, at;
 
@@ -77,7 +103,12 @@ query_calibration_layer(const struct query_calibration *c, const struct kv_model
 	product = numbers + (stats->product - numbers);
 	for (i = 0; i < H * E; i++)
 		sum[i] = number(c->mean, layer * H * E + i);
-	stats->modulus = NULL;
+	modulus = numbers + (stats->modulus - numbers);
+	for (i = 0; c->modulus != NULL && i < H * pairs; i++)
+		modulus[i] = number(c->modulus, layer * H * (E / 2) + i / pairs * (E / 2) +
+		    i % pairs);
+	if (c->modulus == NULL)
+		stats->modulus = NULL;
 	for (h = 0; h < H; h++) {
 		at = (layer * H + h) * E * E;
 		mean = sum + h * E;

@@ -291,9 +291,16 @@ set_query_stats(struct scorer *s, struct score_job *job, struct host_input *host
 			return e->code;
 		job->in.query_stats = &host->query_stats;
 	}
-	if (s->calibration.path != NULL)
-		return query_calibration_layer(&s->calibration, job->model, l, host->numbers,
+	if (s->calibration.path != NULL) {
+		rc = query_calibration_layer(&s->calibration, job->model, l, host->numbers,
 		    &host->query_stats, e);
+		if (rc == ENGINE_OK && (s->method->needs & NEED_QUERY_MODULI) &&
+		    s->calibration.modulus == NULL)
+			rc = engine_fail(e, ENGINE_EDAMAGED, "%s: there is no tensor "
+			    "query_modulus, which method %s needs: make the file with "
+			    "train/query_stats.py", s->calibration.path, s->method->name);
+		return rc;
+	}
 	if (text != NULL) {
 		host->query_stats = (struct kv_query_stats){ text->first, text->n[l],
 			NULL, NULL, NULL };
@@ -316,8 +323,10 @@ read_input(struct scorer *s, struct score_job *job, struct host_input *host, str
 	int rc;
 
 	if (job->made_slot >= 0 && (rc = readback_end(&s->readback, &s->device, job->made_slot,
-	    &in->window_mass, e)) != ENGINE_OK)
+	    s->method->needs & NEED_QUERIES ? &in->queries : &in->window_mass, e)) != ENGINE_OK)
 		return rc;
+	in->queries_heads = in->query_heads;
+	in->softcap = job->softcap;
 	if (job->mass_slot >= 0) {
 		rc = readback_end(&s->readback, &s->device, job->mass_slot, &mass, e);
 		if (rc != ENGINE_OK)

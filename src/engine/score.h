@@ -60,9 +60,9 @@ int scorer_check_log(const struct scorer *, const struct kv_log_content *, const
 
 /* The inputs of the scores of one layer */
 struct score_job {
-	/* rows; keys, values, mass, probe_mass and window positions as far as method.needs names
-	 * them. score_begin() and score_finish() make window_mass. NEED_WINDOW needs keys, too, for
-	 * rows on the host */
+	/* rows; keys, values, mass, probe_mass, gate and window positions as far as method.needs
+	 * names them. score_begin() and score_finish() make window_mass, queries and softcap.
+	 * NEED_WINDOW needs keys, too, for rows on the host */
 	struct score_input in;
 	const struct kv_model *model;
 	/* with NEED_QUERY_STATS: the statistics on the device, in place of in.query_stats */

@@ -258,6 +258,25 @@ begin_rows(struct scorer *s, struct score_job *job, score_op *op, struct engine_
 	return readback_begin(&s->readback, &s->device, slot, made, lists * in->stride, e);
 }
 
+/* Has the host get the queries of the window, from where they are. */
+static int
+begin_queries(struct scorer *s, struct score_job *job, struct engine_error *e)
+{
+	const struct device *d = &s->device;
+	const size_t n = (size_t)job->in.window * job->in.query_heads * job->in.width;
+	float *room;
+	const int slot = readback_slot(&s->readback, d, n, &room, e);
+
+	if (slot < 0)
+		return slot;
+	if (job->queries != NULL)
+		d->ops->put(d->dev, room, job->queries, n * sizeof *room);
+	else
+		d->ops->copy(d->dev, room, job->device_queries, n * sizeof *room);
+	job->made_slot = slot;
+	return readback_begin(&s->readback, d, slot, room, n, e);
+}
+
 static int
 begin_mass(struct scorer *s, struct score_job *job, struct engine_error *e)
 {
@@ -281,7 +300,9 @@ score_begin(struct scorer *s, struct score_job *job, struct engine_error *e)
 	job->made_slot = job->mass_slot = -1;
 	if (rc != ENGINE_OK)
 		return rc;
-	if (op != NULL || (s->method->needs & NEED_WINDOW))
+	if (s->method->needs & NEED_QUERIES)
+		rc = begin_queries(s, job, e);
+	else if (op != NULL || (s->method->needs & NEED_WINDOW))
 		rc = begin_rows(s, job, op, e);
 	if (rc == ENGINE_OK && job->device_rows != NULL && (s->method->needs & NEED_MASS))
 		rc = begin_mass(s, job, e);

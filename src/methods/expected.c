@@ -18,6 +18,7 @@
 
 #include "methods/future_queries.h"
 #include "methods/scorers.h"
+#include "methods/softmax.h"
 #include "methods/squared_length.h"
 
 /* form[FUTURE_COLUMNS] <- k'C k of the keys kt[E][FUTURE_COLUMNS], of the lower triangle of C */
@@ -74,15 +75,11 @@ make_logits(struct future_room *w, const struct score_input *in, const struct sc
 static void
 add_softmax(struct future_room *w, uint32_t n)
 {
-	double most = -INFINITY, sum = 0;
 	uint32_t i;
 
+	softmax(w->one, n);
 	for (i = 0; i < n; i++)
-		most = w->one[i] > most ? w->one[i] : most;
-	for (i = 0; i < n; i++)
-		sum += w->one[i] = exp(w->one[i] - most);
-	for (i = 0; i < n; i++)
-		w->all[i] += w->one[i] / sum;
+		w->all[i] += w->one[i];
 }
 
 static double

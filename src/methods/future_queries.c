@@ -4,21 +4,47 @@
 
 #include "methods/future_queries.h"
 
-int
-mean_rotation_init(struct mean_rotation *m, const struct score_input *in, uint32_t future)
+/* Allocates a rotation of nothing, for the layer of in. */
+static int
+rotation_alloc(struct mean_rotation *m, const struct score_input *in)
 {
 	const uint32_t pairs = in->rope_dims / 2;
-	double half, middle, length;
-	uint32_t i;
 
 	*m = (struct mean_rotation){ .pairs = pairs,
-	    .cos = malloc((2 * (size_t)pairs + 1) * sizeof *m->cos) };
+	    .cos = calloc(2 * (size_t)pairs + 1, sizeof *m->cos) };
 	if (m->cos == NULL)
 		return -1;
 	m->sin = m->cos + pairs;
+	return 0;
+}
+
+int
+mean_rotation_of(struct mean_rotation *m, const struct score_input *in, const uint64_t *at,
+    uint32_t n)
+{
+	uint32_t i, p;
+
+	if (rotation_alloc(m, in) != 0)
+		return -1;
+	for (i = 0; i < m->pairs; i++)
+		for (p = 0; p < n; p++) {
+			m->cos[i] += in->rope_factor / n * cos((double)at[p] * in->freq[i]);
+			m->sin[i] += in->rope_factor / n * sin((double)at[p] * in->freq[i]);
+		}
+	return 0;
+}
+
+int
+mean_rotation_init(struct mean_rotation *m, const struct score_input *in, uint32_t future)
+{
+	double half, middle, length;
+	uint32_t i;
+
+	if (rotation_alloc(m, in) != 0)
+		return -1;
 	/* the sum of exp(sqrt(-1) (a + 2 h p)) over p = 0 .. n - 1, a geometric series, is
 	 * exp(sqrt(-1) (a + (n - 1) h)) sin(n h) / sin(h) */
-	for (i = 0; i < pairs; i++) {
+	for (i = 0; i < m->pairs; i++) {
 		half = in->freq[i] / 2;
 		middle = (2 * (double)in->next_position + future - 1) * half;
 		length = sin(half) == 0 ? 1 : sin(future * half) / (future * sin(half));

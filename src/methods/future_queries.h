@@ -20,6 +20,9 @@ struct mean_rotation {
 
 /* Returns 0, or -1 when out of memory. */
 int mean_rotation_init(struct mean_rotation *, const struct score_input *, uint32_t future);
+/* As mean_rotation_init(), of the positions at[n]. */
+int mean_rotation_of(struct mean_rotation *, const struct score_input *, const uint64_t *at,
+    uint32_t n);
 void mean_rotation_free(struct mean_rotation *);
 
 /* rows that are computed with at once, as many as cholesky_forms() takes */

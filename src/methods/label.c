@@ -30,6 +30,8 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return opt->query_stats[0] != '\0' ? opt->query_stats : "text";
 	if (strcmp(name, "recent") == 0 && opt->recent == RECENT_BY_LENGTH)
 		return "by-length";
+	if (strcmp(name, "lambda") == 0)
+		return opt->lambda.text;
 	if (strcmp(name, "lazy") == 0)
 		return opt->lazy.text;
 	if (strcmp(name, "epsilon") == 0)
@@ -45,6 +47,7 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 	    strcmp(name, "sketch") == 0 ? opt->sketch :
 	    strcmp(name, "future") == 0 ? opt->future :
 	    strcmp(name, "recent") == 0 ? opt->recent :
+	    strcmp(name, "z-score") == 0 ? (uint64_t)opt->z_score :
 	    strcmp(name, "no-covariance") == 0 ? (uint64_t)!opt->covariance :
 	    strcmp(name, "no-value-norm") == 0 ? (uint64_t)!opt->value_norm :
 	    strcmp(name, "window") == 0 ? queries : opt->seed;

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 
 #include "methods/scorers.h"
+#include "methods/softmax.h"
 
 struct ranked_row {
 	double sigma;
@@ -99,18 +100,14 @@ deviation(const struct side *s, uint32_t row, uint32_t E)
 static void
 add_side(const struct lag *l, const struct side *s, uint32_t first)
 {
-	double most = -INFINITY, sum = 0;
 	uint32_t i;
 
 	measure(s, first + l->lag, l->lag, l->width);
-	for (i = 0; i < l->lag; i++) {
+	for (i = 0; i < l->lag; i++)
 		l->sigma[i] = deviation(s, first + i, l->width);
-		most = l->sigma[i] > most ? l->sigma[i] : most;
-	}
+	softmax(l->sigma, l->lag);
 	for (i = 0; i < l->lag; i++)
-		sum += l->sigma[i] = exp(l->sigma[i] - most);
-	for (i = 0; i < l->lag; i++)
-		l->ranked[i].sigma += l->sigma[i] / sum / 2;
+		l->ranked[i].sigma += l->sigma[i] / 2;
 }
 
 /* Ascending by sigma; of equals the higher row first. A NaN, which the caller refuses, is last. */

@@ -58,6 +58,13 @@ METHOD(capkv, NEED_KEYS | NEED_VALUES | NEED_QUERY_STATS | NEED_ROPE, "sink futu
     NO_OP, "cap",
     "share in the capacity of the values that later queries read (CapKV)",
     .kernel = 1, .sink = 4, .future = 512)
+METHOD(triattention, NEED_KEYS | NEED_QUERY_STATS | NEED_QUERY_MODULI | NEED_ROPE,
+    "reduce z-score query-stats", NO_OP, "tri-attention",
+    "logit of the mean query at later distances, for long generations (TriAttention)",
+    .kernel = 1, .reduce = REDUCE_MAX)
+METHOD(rkv, NEED_KEYS | NEED_WINDOW | NEED_QUERIES, "window kernel lambda", NO_OP,
+    "r-kv", "attention of the last queries less the redundancy of the key (R-KV)",
+    .kernel = 7, .window = 8, .lambda = { 0.07, "0.07" })
 METHOD(simlayer, NEED_WINDOW | NEED_LAYER, "window sink recent lazy", NO_OP,
     "simlayerkv sim-layer-kv",
     "1, but 0 between the ends of the text in layers that look only at these (SimLayerKV)",

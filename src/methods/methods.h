@@ -30,7 +30,10 @@ enum {
 	NEED_FILTER = 256,      /* in.filter */
 	NEED_QUERY_STATS = 512, /* in.query_stats, of at least one query */
 	NEED_ROPE = 1024,       /* in.freq, in.rope_dims, in.rope_factor */
-	NEED_GATE = 2048        /* in.gate, from kv-prefill --gate, by a gate of this method */
+	NEED_GATE = 2048,       /* in.gate, from kv-prefill --gate, by a gate of this method */
+	NEED_QUERY_MODULI = 4096,       /* in.query_stats with its moduli */
+	/* in.queries in place of in.window_mass; with NEED_WINDOW */
+	NEED_QUERIES = 8192
 };
 
 #define RECENT_BY_LENGTH UINT32_MAX     /* fastkvzip: a share of the text */
@@ -72,8 +75,11 @@ struct score_options {
 	int covariance, value_norm;     /* expected: 0 = leave it out */
 	/* simlayer: rows before the window; fastkvzip: last positions, or RECENT_BY_LENGTH */
 	uint32_t recent;
+	struct score_real lambda;       /* rkv: weight of importance, from 0 to 1 */
+	int z_score;            /* triattention: query heads are standardised */
 	struct score_real lazy; /* simlayer: share of the attention */
-	/* expected, capkv: names the query statistics of a file, as filters; "" = the text's */
+	/* expected, capkv, triattention: names the query statistics of a file, as filters; "" = the
+	 * text's */
 	char query_stats[17];
 };
 
@@ -110,6 +116,12 @@ struct score_input {
 	const double *freq;
 	uint32_t rope_dims;
 	double rope_factor;
+	/* [W][queries_heads][E] the observation queries of the layer, after rotary embedding and
+	 * not scaled: of all its query heads, also for a method that is called one KV head at a
+	 * time; or NULL */
+	const float *queries;
+	uint32_t queries_heads;
+	float softcap;                          /* of the logits of attention; 0: none */
 	uint32_t window;                        /* W, 0 without observation */
 	/* [W] positions of the observation queries, ascending; at next_position or above: of
 	 * tokens that are not stored */

@@ -329,6 +329,65 @@ def capkv(snapshot, l, g, o):
     return np.concatenate([np.full(sinks, np.inf), np.mean(shares, axis=0)])
 
 
+def moduli(snapshot, l, h, half, o):
+    """Mean moduli of the rotated pairs of the queries of query head h"""
+    if 'query-stats' in o:
+        return np.array([sine_filters.modulus(l, h, f) for f in range(half)],
+                        np.float32).astype(np.float64)
+    stats = snapshot.layers[l].query_stats
+    return np.array(stats.moduli[h]) / stats.n
+
+
+def triattention(snapshot, l, g, o):
+    """By the formula, with the rotation of each key taken back"""
+    keys, positions = (np.array(x, dtype=np.float64) for x in (
+        snapshot.array(l, 'keys', g), snapshot.layers[l].positions[g]))
+    freq, factor = frequencies(snapshot, l)
+    half, lists = len(freq), []
+    k = (keys[:, :half] + 1j * keys[:, half:2 * half]) * np.exp(-1j * np.outer(positions, freq))
+    away = snapshot.head['next_position'] - positions[:, None] + 2.0 ** np.arange(17)
+    turns = np.exp(1j * away[:, :, None] * freq).mean(axis=1)
+    for h in group(snapshot, g):
+        mean = moments(snapshot, l, h, o)[0]
+        q = mean[:half] + 1j * mean[half:2 * half]
+        score = (q * k.conj() * turns).real.sum(axis=1) * factor
+        score += np.abs(k) @ (moduli(snapshot, l, h, half, o) - np.abs(q)) * factor
+        score += keys[:, 2 * half:] @ mean[2 * half:]
+        if int(o.get('z-score', 0)):
+            score = (score - score.mean()) / score.std(ddof=1)
+        lists.append(score)
+    return {'max': np.max, 'mean': np.mean, 'sum': np.sum}[o.get('reduce', 'max')](lists, axis=0)
+
+
+def rkv(snapshot, l, g, o):
+    """By the formula, with all cosines in one matrix"""
+    positions, W = np.array(snapshot.layers[l].positions[g]), int(o.get('window', 8))
+    keys = snapshot.array(l, 'keys', g).astype(np.float64)
+    queries, at = stored_queries(snapshot, l)
+    at = np.array(at)
+    front, width = int((positions < at[-W]).sum()), keys.shape[1]
+    logits = np.max([queries[h][-W:] @ keys[:front].T for h in group(snapshot, g)], axis=0)
+    logits = logits / np.sqrt(width)
+    window, cap = sight(snapshot, l)
+    logits = cap * np.tanh(logits / cap) if cap else logits
+    if window:
+        logits[at[-W:, None] - positions[:front] >= window] = -np.inf
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
+    a = (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
+    half = int(o.get('kernel', 7)) // 2
+    a = [a[max(0, i - half):i + half + 1].max() for i in range(front)]
+    u = keys / (np.linalg.norm(keys, axis=1, keepdims=True) + 1e-8)
+    C = u @ u.T
+    np.fill_diagonal(C, 0)
+    for i in range(len(C)):
+        like = np.flatnonzero(C[i] > 0.5)
+        C[i, like[-1] if len(like) else 0] = 0
+    red = np.exp(C.mean(axis=0))
+    share = float(o.get('lambda', 0.07))
+    score = share * np.array(a) - (1 - share) * (red / red.sum())[:front]
+    return np.concatenate([score, np.full(len(keys) - front, np.inf)])
+
+
 def simlayer(snapshot, l, g, o):
     """The whole layer is lazy, or not."""
     layer, model = snapshot.layers[l], snapshot.model
@@ -378,8 +437,8 @@ def fastkvzip(snapshot, l, g, o):
 
 
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
-                                     keydiff, lagkv, cur, qfilter, expected, capkv, simlayer,
-                                     leverage, kvzap, fastkvzip, recent, random)}
+                                     keydiff, lagkv, cur, qfilter, expected, capkv, triattention,
+                                     rkv, simlayer, leverage, kvzap, fastkvzip, recent, random)}
 
 
 def drop_before(snapshot, position):

@@ -8,7 +8,7 @@
 
 The filter of KV head g in layer l is sin(1 + 37 l + 11 g + e). The mean of the queries of query
 head h is the same with h in place of g; their covariance is u u' + I / 2, where u is
-sin(2 + 5 l + 3 h + e).
+sin(2 + 5 l + 3 h + e); the mean modulus of pair f is 2 + sin(3 + 7 l + 5 h + f).
 """
 
 import json
@@ -30,6 +30,10 @@ def covariance(l, h, i, j):
     return u * v + (i == j) / 2
 
 
+def modulus(l, h, f):
+    return 2 + math.sin(3 + 7 * l + 5 * h + f)
+
+
 def write(path, tensors):
     """tensors: name, shape and numbers of each."""
     head, at, data = {}, 0, b''
@@ -49,6 +53,8 @@ def tensors(L, H, E, stats):
     if not stats:
         return [('q_filters', [L, H, E], directions)]
     return [('query_mean', [L, H, E], directions),
+            ('query_modulus', [L, H, E // 2], [modulus(l, h, f) for l, h in each
+                                               for f in range(E // 2)]),
             ('query_cov', [L, H, E, E], [covariance(l, h, i, j) for l, h in each
                                          for i in range(E) for j in range(E)])]
 

@@ -17,7 +17,7 @@ static const uint32_t count[HEADS] = { 9000, 1, 0, 7001, 4095 };
 static uint32_t *pos[HEADS];
 static const struct kv_rows rows = { HEADS, count, (const uint32_t *const *)pos };
 static uint32_t window_pos[WINDOW];
-static float *keys, *values, *mass, *window_mass;
+static float *keys, *values, *mass, *window_mass, *queries;
 static double *query_sums;
 static const double freq[WIDTH / 2];
 
@@ -51,6 +51,7 @@ make_layer(uint32_t next)
 	values = many(total * WIDTH);
 	mass = many(total * R);
 	window_mass = many((size_t)HEADS * R * count[0]);
+	queries = many((size_t)WINDOW * HEADS * R * WIDTH);
 	query_sums = calloc((size_t)HEADS * R * WIDTH * (WIDTH + 3), sizeof *query_sums);
 	for (s = 0; s < HEADS * R * WIDTH; s++)
 		query_sums[s] = any();
@@ -75,12 +76,14 @@ check_method(const struct method *m, uint32_t next)
 	    .value_type = KV_ROW_F32, .filter = keys, .window_mass = window_mass,
 	    .stride = count[0], .mass = mass, .probe_mass = mass, .window = WINDOW,
 	    .window_pos = window_pos, .next_position = next, .query_stats = &stats,
+	    .gate = keys, .queries = queries, .queries_heads = HEADS * R,
 	    .freq = freq, .rope_dims = WIDTH, .rope_factor = 1 };
 	size_t size = kv_rows_total(&rows) * sizeof(float), i;
 	float *want = malloc(size), *score = malloc(size);
 
-	/* those that rotate keys or queries are called for one KV head at a time alone */
-	if (m->needs & NEED_ROPE)
+	/* those that rotate keys or queries, or read queries, are called for one KV head at a time
+	 * alone */
+	if (m->needs & (NEED_ROPE | NEED_QUERIES))
 		check(method_score(m, &in, &m->defaults, 1, want) == 0, "%s failed", m->name);
 	else
 		check(m->score(&in, &m->defaults, want) == 0, "%s failed", m->name);
@@ -110,6 +113,7 @@ main(void)
 	free(values);
 	free(mass);
 	free(window_mass);
+	free(queries);
 	free(query_sums);
 	return failures > 0;
 }
