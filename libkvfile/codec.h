@@ -89,7 +89,7 @@ struct kv_head_keys {
 int kv_load_head_keys(struct kv_reader *r, struct kv_head_keys *k);
 int kv_write_head_keys(struct kv_writer *w, const struct kv_head_keys *k);
 
-/* ---- values of rows: mASS, 4.11; pAID, 4.13; vNRM, 4.23; gATE, 4.24; sCOR, 4.6 ---- */
+/* ---- values of rows: sCOR, 4.6; mASS, 4.11; pAID, 4.13; vNRM, gATE, nCAU, 4.23 to 4.25 ---- */
 
 struct kv_values {
 	/* how they were made; UTF-8, below KV_SCORE_LABEL bytes; NULL for mASS, which has none */
@@ -101,7 +101,7 @@ struct kv_values {
 };
 
 /* Returns how many lists a KV head has: H/G, one for each query head, in mASS, pAID and vNRM; one
- * in gATE and sCOR. */
+ * in gATE, nCAU and sCOR. */
 uint32_t kv_values_lists(enum kv_kind kind, const struct kv_model *m);
 int kv_load_values(struct kv_reader *r, struct kv_values *v);
 int kv_write_values(struct kv_writer *w, enum kv_kind kind, uint32_t layer,

@@ -1,5 +1,5 @@
 /* codec_values.c - tokens, logits, and values of rows: TOKS, LGTS, mASS, pAID, vNRM,
- * gATE, sCOR */
+ * gATE, nCAU, sCOR */
 
 #include "codec.h"
 #include "reader.h"
@@ -65,7 +65,9 @@ has_values(enum kv_kind kind)
 uint32_t
 kv_values_lists(enum kv_kind kind, const struct kv_model *m)
 {
-	return kind == KV_GATE || kind == KV_SCOR ? 1 : m->query_heads / m->kv_heads;
+	const int one = kind == KV_GATE || kind == KV_NCAU || kind == KV_SCOR;
+
+	return one ? 1 : m->query_heads / m->kv_heads;
 }
 
 int

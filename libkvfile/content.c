@@ -7,6 +7,7 @@
 
 #define F64_INFINITY UINT64_C(0x7ff0000000000000)
 #define F32_INFINITY 0x7f800000         /* its bits; greater ones are NaN or negative */
+#define F32_SIGN 0x80000000
 
 static int
 exactly(const struct kv_header *h, uint64_t size, struct kv_message *why)
@@ -80,14 +81,13 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 	case KV_QSTA:
 		return check_query_stats_size(head, h, why);
 	case KV_MASS:
-		/* below 2^12 * 2^32 * 2^12 * 2^2 */
-		return exactly(h, total * (m->query_heads / m->kv_heads) * 4, why);
 	case KV_PAID:
 	case KV_VNRM:
-		return exactly(h, KV_SCORE_LABEL + total * (m->query_heads / m->kv_heads) * 4, why);
 	case KV_GATE:
-	case KV_SCOR:
-		return exactly(h, KV_SCORE_LABEL + 4 * total, why);
+	case KV_NCAU:
+	case KV_SCOR:           /* below 2^12 * 2^32 * 2^12 * 2^2 */
+		return exactly(h, (h->kind != KV_MASS ? KV_SCORE_LABEL : 0) +
+		    total * kv_values_lists(h->kind, m) * 4, why);
 	case KV_KEYS:
 	case KV_VALS:
 		return check_rows_size(head, rows, h, why);
@@ -126,9 +126,9 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 int
 kv_content_is_checked(enum kv_kind kind)
 {
-	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_QSTA || kind == KV_MASS ||
-	    kind == KV_PAID || kind == KV_VNRM || kind == KV_GATE || kind == KV_SCOR ||
-	    kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
+	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_QSTA || kind == KV_SCOR ||
+	    kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV ||
+	    kv_kind_is(kind, KV_PER_ROW) || kv_kind_is(kind, KV_INDEX);
 }
 
 static int
@@ -272,13 +272,14 @@ check_value_norms(const struct kv_head *head, const struct kv_header *h, const u
 	    F32_INFINITY - 1, rows, why);
 }
 
-/* Checks a label, and a number for each row behind it. most: bits of the greatest allowed
- * absolute value. */
+/* Checks a label, and a number for each row behind it. most: bits of the greatest allowed absolute
+ * value; sign: F32_SIGN if numbers may be negative, or 0. */
 static int
-check_scores(const struct kv_header *h, const uint8_t *p, uint32_t most,
+check_scores(const struct kv_header *h, const uint8_t *p, uint32_t most, uint32_t sign,
     const struct kv_row_store *rows, struct kv_message *why)
 {
-	const char *wrong = most < F32_INFINITY ? "not finite" : "not a number";
+	const char *wrong = sign == 0 ? "negative, or not finite" :
+	    most < F32_INFINITY ? "not finite" : "not a number";
 	uint64_t i, n = (h->raw_size - KV_SCORE_LABEL) / 4;
 	const uint8_t *score = p + KV_SCORE_LABEL;
 	uint32_t g = 0;
@@ -286,7 +287,7 @@ check_scores(const struct kv_header *h, const uint8_t *p, uint32_t most,
 	if (check_label(p, why) != KV_OK)
 		return why->code;
 	for (i = 0; i < n; i++)
-		if ((get32(score + 4 * i) & 0x7fffffff) > most)
+		if ((get32(score + 4 * i) & ~sign) > most)
 			break;
 	if (i == n)
 		return KV_OK;
@@ -382,9 +383,11 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 	case KV_VNRM:
 		return check_value_norms(head, h, data, rows, why);
 	case KV_GATE:
-		return check_scores(h, data, F32_INFINITY - 1, rows, why);
+		return check_scores(h, data, F32_INFINITY - 1, F32_SIGN, rows, why);
+	case KV_NCAU:
+		return check_scores(h, data, F32_INFINITY - 1, 0, rows, why);
 	case KV_SCOR:
-		return check_scores(h, data, F32_INFINITY, rows, why);
+		return check_scores(h, data, F32_INFINITY, F32_SIGN, rows, why);
 	case KV_BITS:
 	case KV_PAGE:
 	case KV_CLUS:

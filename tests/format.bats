@@ -26,5 +26,7 @@ check() {
 @test "norms of value outputs are arrays for each KV head" { check value_norms_arrays; }
 @test "gate scores are what the writer was given, in KV heads without rows too" { check gate_scores; }
 @test "gate scores are arrays for each KV head" { check gate_scores_arrays; }
+@test "non-causal attention is what the writer was given, in KV heads without rows too" { check noncausal; }
+@test "non-causal attention is arrays for each KV head" { check noncausal_arrays; }
 @test "the indexes of the vectors are what numpy makes of their keys" { check indexes; }
 @test "kvread.py exits with 0, 1, 2, 3 or 5" { check program; }

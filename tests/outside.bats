@@ -311,7 +311,7 @@ for layer in kvsnapshot.read("y.kv").layers:
 }
 
 @test "the arrays are what the document says: positions, keys, queries, mass, scores, tokens, logits" {
-	mksnapshot -L 2 -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -d f16 -w 4 --own 3 --mass --paid --value-norms l1 --gate-scores kvzap --scores random --logits -o x.kv
+	mksnapshot -L 2 -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -d f16 -w 4 --own 3 --mass --paid --value-norms l1 --gate-scores kvzap --noncausal chunk=256 --scores random --logits -o x.kv
 	python '
 import itertools
 sys.path.insert(0, sys.argv[1])
@@ -326,6 +326,7 @@ for l, (x, y) in enumerate(zip(a.layers, s.layers)):
         assert x.mass[g].tolist() == y.mass[g] and x.probe_mass[g].tolist() == y.paid.values[g]
         assert x.value_norms[g].tolist() == y.value_norms.values[g]
         assert x.gate_scores[g].tolist() == y.gate_scores.values[g] and x.gate_scores_label == "kvzap"
+        assert x.noncausal[g].tolist() == y.noncausal.values[g] and x.noncausal_label == "chunk=256"
         assert x.scores[g].tolist() == y.scores.values[g]
     W, K = len(y.queries.positions), sum(p >= a.next_position for p in y.queries.positions)
     assert K == 3 and x.queries.shape == (8, W, 16) and x.own_keys.shape == (4, K, 16)
@@ -333,7 +334,7 @@ for l, (x, y) in enumerate(zip(a.layers, s.layers)):
     assert x.own_keys.ravel().tolist() == kvread.widen(y.queries.own, "f16").tolist()' "$FORMAT"
 	mksnapshot -o bare.kv
 	python 'l = kvsnapshot.read("bare.kv").layers[0]
-assert l.queries is l.mass is l.probe_mass is l.value_norms is l.value_norms_label is l.gate_scores is l.gate_scores_label is l.scores is l.own_keys is l.query_positions is None'
+assert l.queries is l.mass is l.probe_mass is l.value_norms is l.value_norms_label is l.gate_scores is l.gate_scores_label is l.noncausal is l.noncausal_label is l.scores is l.own_keys is l.query_positions is None'
 	run -1 python 'kvsnapshot.read("/dev/null")'
 	[[ "$output" == *"Bad: preamble: truncated"* ]]
 }

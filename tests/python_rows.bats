@@ -41,7 +41,7 @@ $1" "${@:2}"
 }
 
 @test "a stage in Python that drops rows writes what kv-evict --rows writes of these rows, and keeps scores" {
-	mksnapshot -L 3 -H 8 -G 4 -N 90,12,5,0 -T 200 -w 5 --query-stats --mass --paid --value-norms l2 --gate-scores kvzap --scores random --logits -o ragged.kv
+	mksnapshot -L 3 -H 8 -G 4 -N 90,12,5,0 -T 200 -w 5 --query-stats --mass --paid --value-norms l2 --gate-scores kvzap --noncausal chunk=256 --scores random --logits -o ragged.kv
 	mksnapshot -L 2 -G 2 -N 9000 --scores random -z -o long.kv
 	kv-prefill -m "$DEMO" --observe 16 -o real.kv "$ROOT/examples/prompts/harbour.txt"
 	kv-score --method snapkv real.kv | kv-evict --rate 0.5 --keep-queries -o again.kv
@@ -63,7 +63,7 @@ for x, y in zip(kvsnapshot.read("ragged.kv").layers, read(change(open("ragged.kv
 
 @test "rows that stay are the bytes that they were, of every vector, and so is what belongs to them" {
 	python '
-types, with_stats, with_norms, with_gates = set(), 0, 0, 0
+types, with_stats, with_norms, with_gates, with_noncausal = set(), 0, 0, 0, 0
 for name, data in vectors("*"):
     if name.startswith(("kivi-", "residual-")):     # do not store each row by itself
         continue
@@ -71,12 +71,13 @@ for name, data in vectors("*"):
     for x, y in zip(read(data).layers, new.layers):
         assert (x.key_type, x.value_type) == (y.key_type, y.value_type)
         types |= {x.key_type, x.value_type}
-        for what in "positions", "stored_keys", "stored_values", "keys", "values", "scores", "gate_scores":
+        for what in "positions", "stored_keys", "stored_values", "keys", "values", "scores", "gate_scores", "noncausal":
             a, b = getattr(x, what), getattr(y, what)
             assert (a is None) == (b is None), (name, what)
             for old, kept in zip(a or (), b or ()):
                 assert old[::2].tobytes() == kept.tobytes(), (name, what)
         with_gates += x.gate_scores is not None and x.gate_scores_label == y.gate_scores_label
+        with_noncausal += x.noncausal is not None and x.noncausal_label == y.noncausal_label
         with_norms += x.value_norms is not None and x.value_norms_label == y.value_norms_label
         for what in "mass", "probe_mass", "value_norms":
             a, b = getattr(x, what), getattr(y, what)
@@ -87,7 +88,7 @@ for name, data in vectors("*"):
                  for q in (x.query_stats, y.query_stats) if q is not None]
         assert stats == 2 * stats[:1], name
         with_stats += bool(stats)
-assert with_stats > 30 and with_norms > 20 and with_gates > 20
+assert with_stats > 30 and with_norms > 20 and with_gates > 20 and with_noncausal > 15
 assert types == {"bf16", "f16", "f32", *rowtypes.QUANTISED}'
 }
 
@@ -440,46 +441,54 @@ for x, y in zip(old.layers, new.layers):
 	done
 }
 
-@test "gate scores go with their rows, in whatever type keys and values are stored" {
-	mksnapshot -L 3 -H 6 -G 2 -N 20,0 -T 30 --value-norms l2 --gate-scores "kvzap mlp" --scores random -z -o full.kv
+@test "gate scores and non-causal attention go with their rows, in whatever type keys and values are stored" {
+	mksnapshot -L 3 -H 6 -G 2 -N 20,0 -T 30 --value-norms l2 --gate-scores "kvzap mlp" --noncausal "chunk=256 first=4" --scores random -z -o full.kv
 	mksnapshot -L 3 -H 6 -G 2 -N 20,0 -T 30 --value-norms l2 --scores random -z -o without.kv
 	"$PYTHON" third.py <full.kv >third.kv 2>said
 	assert_equal "$(cat said)" ""
 	kv-check -q full.kv third.kv
-	python '
-seen = 0
-for name, data in (*vectors("*gate*"), ("full", open("full.kv", "rb").read())):
-    want, old, alike = stored(data, "gATE"), read(data), name != "residual-gate"
-    assert want, name
-    types = [{}, {"keys": "int8"}, {"values": "int8"}, {"keys": "fp8", "values": "int8"}] if alike else [{}]
-    for what in (*types, {"keep": lambda l: [p >= 0 for p in l.positions]}):
-        assert stored(change(data, **what), "gATE") == want, (name, what)
-    scored = io.BytesIO()
-    kvsnapshot.score_stream(lambda l: l.gate_scores or [0 * p for p in l.positions], io.BytesIO(data), scored)
-    assert stored(scored.getvalue(), "gATE") == want, name
-    for l in read(scored.getvalue()).layers:
-        seen += l.gate_scores is not None
-        assert all(a.tobytes() == b.tobytes() for a, b in zip(l.gate_scores or (), l.scores)), name
-    for keep in (lambda l: [p % 2 == 0 for p in l.positions], lambda l: [p > 1 for p in l.positions],
-                 lambda l: [[] for p in l.positions], lambda l: [range(len(p))[-1:] for p in l.positions]):
-        for what in types if alike else ():         # else no single row can be dropped
-            for x, y in zip(old.layers, read(change(data, keep=keep, **what)).layers):
-                assert x.gate_scores_label == y.gate_scores_label, name
-                assert (x.gate_scores is None) == (y.gate_scores is None), name
-                for v, rows, kept in zip(x.gate_scores or (), keep(x), y.gate_scores or ()):
-                    assert v[rows if len(rows) else []].tobytes() == kept.tobytes() and kept.dtype == v.dtype, name
-assert seen > 30, seen
-full, bare, third = (kvsnapshot.read(n + ".kv") for n in ("full", "without", "third"))
-for x, y, z in zip(full.layers, bare.layers, third.layers):
-    assert y.gate_scores is y.gate_scores_label is None and x.gate_scores_label == z.gate_scores_label == "kvzap mlp"
-    assert [v.shape for v in x.gate_scores] == [(20,), (0,)]
-    assert (x.gate_scores[0] < 0).any() and (x.gate_scores[0] > 0).any()
-    rows = x.positions[0] % 3 != 1
-    assert 0 < rows.sum() < 20 and (x.gate_scores[0][rows] == z.gate_scores[0]).all()
-    assert not (x.gate_scores[0] == x.scores[0]).any()
-    for what in "value_norms", "scores", "keys", "values":
-        assert all(a.tobytes() == b.tobytes() for a, b in zip(getattr(x, what), getattr(y, what)))
-assert len({l.gate_scores[0].tobytes() for l in full.layers}) == 3'
+	cat >with_rows.py <<-'END'
+		kind, name, pattern, label, least = sys.argv[1:]
+		def numbers(layer):
+		    return getattr(layer, name) or ()
+		def label_of(layer):
+		    return getattr(layer, name + "_label")
+		seen = 0
+		for vector, data in (*vectors(pattern), ("full", open("full.kv", "rb").read())):
+		    want, old, alike = stored(data, kind), read(data), not vector.startswith("residual-")
+		    assert want, vector
+		    types = [{}, {"keys": "int8"}, {"values": "int8"}, {"keys": "fp8", "values": "int8"}] if alike else [{}]
+		    for what in (*types, {"keep": lambda l: [p >= 0 for p in l.positions]}):
+		        assert stored(change(data, **what), kind) == want, (vector, what)
+		    scored = io.BytesIO()
+		    kvsnapshot.score_stream(lambda l: numbers(l) or [0 * p for p in l.positions], io.BytesIO(data), scored)
+		    assert stored(scored.getvalue(), kind) == want, vector
+		    for l in read(scored.getvalue()).layers:
+		        seen += label_of(l) is not None
+		        assert all(a.tobytes() == b.tobytes() for a, b in zip(numbers(l), l.scores)), vector
+		    for keep in (lambda l: [p % 2 == 0 for p in l.positions], lambda l: [p > 1 for p in l.positions],
+		                 lambda l: [[] for p in l.positions], lambda l: [range(len(p))[-1:] for p in l.positions]):
+		        for what in types if alike else ():         # else no single row can be dropped
+		            for x, y in zip(old.layers, read(change(data, keep=keep, **what)).layers):
+		                assert label_of(x) == label_of(y), vector
+		                assert (getattr(x, name) is None) == (getattr(y, name) is None), vector
+		                for v, rows, kept in zip(numbers(x), keep(x), numbers(y)):
+		                    assert v[rows if len(rows) else []].tobytes() == kept.tobytes() and kept.dtype == v.dtype, vector
+		assert seen > int(least), seen
+		full, bare, third = (kvsnapshot.read(n + ".kv") for n in ("full", "without", "third"))
+		for x, y, z in zip(full.layers, bare.layers, third.layers):
+		    assert getattr(y, name) is label_of(y) is None and label_of(x) == label_of(z) == label
+		    assert [v.shape for v in numbers(x)] == [(20,), (0,)]
+		    assert (numbers(x)[0] > 0).any() and (numbers(x)[0] < 0).any() == (kind == "gATE")
+		    rows = x.positions[0] % 3 != 1
+		    assert 0 < rows.sum() < 20 and (numbers(x)[0][rows] == numbers(z)[0]).all()
+		    assert not (abs(numbers(x)[0]) == abs(x.scores[0])).any()
+		    for what in "value_norms", "scores", "keys", "values":
+		        assert all(a.tobytes() == b.tobytes() for a, b in zip(getattr(x, what), getattr(y, what)))
+		assert len({numbers(l)[0].tobytes() for l in full.layers}) == 3
+	END
+	python "$(cat with_rows.py)" gATE gate_scores '*gate*' "kvzap mlp" 30
+	python "$(cat with_rows.py)" nCAU noncausal '*ncau*' "chunk=256 first=4" 20
 	run --separate-stderr bash -c '"$PYTHON" -c "import kvsnapshot; kvsnapshot.row_stage(values=\"int8\")" <full.kv >x.kv'
 	assert_equal "$stderr" "-c: dropped vNRM: not of these rows"
 }

@@ -1,5 +1,5 @@
 """badrowvalues - what is false of any section that has a label and numbers of rows, for
-badvaluenorms.py and badgatescores.py."""
+badvaluenorms.py, badgatescores.py and badnoncausal.py."""
 
 import struct
 

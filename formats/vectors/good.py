@@ -81,13 +81,15 @@ def kept_first(lists):
 
 
 def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=None, logits=False,
-             tools=None, codec=0, tensor=None, stats=None, norms=None, gates=None):
+             tools=None, codec=0, tensor=None, stats=None, norms=None, gates=None,
+             noncausal=None):
     """The sections of a snapshot from its HEAD and, for each layer, its lists of positions.
 
     window: positions of the observation queries. weighed: with the attention received.
     paying: label of the attention paid. scored: label of the scores. stats: for each layer `first`
-    and the number of queries of its query statistics, None for a layer without. norms, gates: for
-    each layer the label of its norms of value outputs and of its gate scores, or None.
+    and the number of queries of its query statistics, None for a layer without. norms, gates,
+    noncausal: for each layer the label of its norms of value outputs, of its gate scores and of its
+    non-causal attention, or None.
     tensor: bytes of count elements from (count, seed, dtype), when not numbers().
     """
     model, dtype = h['model'], h['dtype']
@@ -112,6 +114,9 @@ def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=N
                                codec))
         if gates and gates[n] is not None:
             out.append(Section('gATE', scores(gates[n], numbers(rows, n + 4)), n, 4, codec))
+        if noncausal and noncausal[n] is not None:
+            values = [abs(v) for v in numbers(rows, n + 5)]
+            out.append(Section('nCAU', scores(noncausal[n], values), n, 4, codec))
         if scored:
             values = [INF if i % 5 == 0 else v for i, v in enumerate(numbers(rows, n + 3))]
             out.append(Section('sCOR', scores(scored, values), n, 4, codec))

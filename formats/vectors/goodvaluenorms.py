@@ -38,7 +38,7 @@ def extremes(kind, values, kv_heads, **what):
 
 
 def with_element(kind, size, codec, **what):
-    """The writer chooses the element size, 4.23 and 4.24 do not give it."""
+    """The writer chooses the element size, 4.23 to 4.25 do not give it."""
     out = alone(layers=2, **what)
     for n in (0, 1):
         section = out[place(out, kind, n)]

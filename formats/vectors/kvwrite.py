@@ -280,7 +280,7 @@ def value_norms(label, lists):
 
 
 def scores(label, values):
-    """sCOR (4.6) and gATE (4.24)."""
+    """sCOR (4.6), gATE (4.24) and nCAU (4.25)."""
     return label.encode().ljust(192, b'\0') + struct.pack(f'<{len(values)}f', *values)
 
 

@@ -179,6 +179,16 @@ class Layer:
         return None if self._raw.gate_scores is None else self._raw.gate_scores.label
 
     @cached_property
+    def noncausal(self):
+        """[G] f32 [S]: attention that rows have received where every query sees every key of its
+        chunk (kv-snapshot(5), 4.25); noncausal_label says how the text was cut into chunks"""
+        return per_kv_head(self._raw.noncausal)
+
+    @property
+    def noncausal_label(self):
+        return None if self._raw.noncausal is None else self._raw.noncausal.label
+
+    @cached_property
     def scores(self):
         """[G] f32 [S]; score_label says how they were made"""
         return per_kv_head(self._raw.scores)

@@ -14,8 +14,8 @@ from .hashing import lz4_block, xxh3
 
 MAGIC = b'\x8bKVS\r\n\x1a\n'
 MARK = b'\xabKVS'
-OF_LAYER = tuple((name, name.isupper()) for name in
-                 'POSN oBSq qSTa mASS pAID vNRM gATE sCOR KEYS bITS pAGE cLUS lOWR VALS'.split())
+OF_LAYER = tuple((name, name.isupper()) for name in (
+    'POSN oBSq qSTa mASS pAID vNRM gATE nCAU sCOR KEYS bITS pAGE cLUS lOWR VALS').split())
 AFTER_LAYERS = (('LGTS', False), ('rHDk', False), ('eVNt', False), ('pROv', False),
                 ('iNDX', False), ('ENDS', True))
 SIZE_RULES = {**SIZES, **indexes.SIZES, **querystats.SIZES, **rowscores.SIZES, **valuenorms.SIZES}

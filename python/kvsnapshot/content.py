@@ -20,7 +20,7 @@ from .sequences import Lazy, Pieces, numbers
 END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
 MIB = 1 << 20
-LABEL = 192                 # bytes of the label of sCOR, gATE, pAID and vNRM
+LABEL = 192                 # bytes of the label of sCOR, gATE, nCAU, pAID and vNRM
 INFINITY = 0x7f800000       # the bits of an f32
 JSON_DEPTH = 64
 UNCOUNTED = ('pADD', 'iNDX', 'ENDS')     # in no digest, no index, no number of sections
@@ -73,7 +73,7 @@ class Layer:
         self.mass = None                     # [G][query heads of it] Numbers
         self.paid = None
         self.value_norms = None              # valuenorms.py
-        self.scores = self.gate_scores = None    # rowscores.py
+        self.scores = self.gate_scores = self.noncausal = None    # rowscores.py
         self.keys = self.values = None
         self.heads = {}                      # 'keys', 'values': [G] bytes of each KV head
         self.keys_hash = None                # what an index has of them (4.14)

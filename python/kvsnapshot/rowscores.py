@@ -1,5 +1,5 @@
-"""Scores of rows, the sections sCOR and, of a gate, gATE: what they contain, and their rules
-(kv-snapshot.md, 4.6 and 4.24)."""
+"""Scores of rows, the sections sCOR, of a gate gATE and, of non-causal attention, nCAU: what they
+contain, and their rules (kv-snapshot.md, 4.6, 4.24 and 4.25)."""
 
 import math
 from collections import namedtuple
@@ -28,6 +28,12 @@ def parse_scores(name, wrong, what):
     return parse
 
 
-SIZES = {'gATE': size_of_scores, 'sCOR': size_of_scores}
+def signed(value):
+    return math.copysign(1, value) < 0
+
+
+SIZES = {'gATE': size_of_scores, 'nCAU': size_of_scores, 'sCOR': size_of_scores}
 PARSERS = {'gATE': parse_scores('gate_scores', lambda v: not math.isfinite(v), 'not finite'),
+           'nCAU': parse_scores('noncausal', lambda v: signed(v) or not math.isfinite(v),
+                                'negative, or not finite'),
            'sCOR': parse_scores('scores', math.isnan, 'NaN')}

@@ -200,6 +200,7 @@ class Change:
             'pAID': lambda: labelled(snapshot.layers[index].paid.label, layer.probe_mass, rows),
             'vNRM': lambda: labelled(layer.value_norms_label, layer.value_norms, rows),
             'gATE': lambda: labelled(layer.gate_scores_label, layer.gate_scores, rows),
+            'nCAU': lambda: labelled(layer.noncausal_label, layer.noncausal, rows),
             'sCOR': lambda: labelled(layer.score_label, layer.scores, rows),
             'KEYS': lambda: rows_in(f'KEYS layer {index}', layer.stored_keys, layer.key_store,
                                     keys, counts, rows),

@@ -141,6 +141,7 @@ layers_json(const struct layer_info *l, const struct index_info *index, uint32_t
 		put_value(o, "probe_mass", json_boolean(l[i].probe_mass));
 		put_value(o, "value_norms", json_boolean(l[i].value_norms));
 		put_value(o, "gate_scores", json_boolean(l[i].gate_scores));
+		put_value(o, "noncausal", json_boolean(l[i].noncausal));
 		put_value(o, "indexes", index_json(&index[i]));
 		json_array_append_new(list, o);
 	}

@@ -279,6 +279,8 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 		printf(LINE "%s\n", "value norms", info->value_norms);
 	if (info->gate_scores[0] != '\0')
 		printf(LINE "%s\n", "gate scores", shown(info->gate_scores));
+	if (info->noncausal[0] != '\0')
+		printf(LINE "%s\n", "non-causal", shown(info->noncausal));
 	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? shown(info->scores) : "none");
 	index_print(info->index, m->layers, COLUMNS);
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");

@@ -146,6 +146,10 @@ see_section(struct snapshot_info *info, struct kv_reader *r, const struct kv_sec
 		l->gate_scores = 1;
 		code = see_label(info->gate_scores, r);
 		break;
+	case KV_NCAU:
+		l->noncausal = 1;
+		code = see_label(info->noncausal, r);
+		break;
 	case KV_SCOR:
 		code = see_label(info->scores, r);
 		break;

@@ -19,6 +19,7 @@ struct layer_info {
 	int probe_mass;                 /* 1: there is probe mass */
 	int value_norms;                /* 1: there are norms of value outputs */
 	int gate_scores;                /* 1: there are gate scores */
+	int noncausal;                  /* 1: there is non-causal attention */
 };
 
 /* The indexes of a layer (kv-snapshot(5), 4.14 to 4.18). All zero: none. */
@@ -39,6 +40,7 @@ struct snapshot_info {
 	char probe_mass[KV_SCORE_LABEL];        /* label of the first probe mass */
 	char value_norms[KV_SCORE_LABEL];       /* label of the first norms; "" = none */
 	char gate_scores[KV_SCORE_LABEL];       /* label of the first gate scores; "" = none */
+	char noncausal[KV_SCORE_LABEL];         /* label of the first non-causal attention */
 	int logits;                     /* 1: there are logits */
 	struct kv_head_keys head_keys;  /* without its arrays; n 0: none */
 	struct kv_log *log;

@@ -17,7 +17,7 @@ static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary
 static uint32_t window, own, tokens;
 static uint64_t seed;
 static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset,
-    *value_norms, *gate;
+    *value_norms, *gate, *noncausal;
 static int ragged, logits, mass, paid, query_stats;
 static uint32_t sees, softcap;
 
@@ -44,6 +44,8 @@ static const struct opt opts[] = {
 	    "l1 or l2: norms of value outputs, by chance", OPT_HOW },
 	{ 0, "gate-scores", OPT_STRING, &gate, 0, "GATE", "gate scores of that gate, by chance",
 	    OPT_HOW },
+	{ 0, "noncausal", OPT_STRING, &noncausal, 0, "LABEL",
+	    "non-causal attention with that label, by chance", OPT_HOW },
 	{ 0, "scores", OPT_STRING, &scores_from, 0, "FROM",
 	    "\"random\", or a file of numbers for each layer", OPT_HOW },
 	{ 0, "keys", OPT_STRING, &keys_from, 0, "FILE",
@@ -297,14 +299,14 @@ write_query_stats(struct kv_writer *w, uint32_t layer)
 	free(sum);
 }
 
-/* how: label, NULL: the section has none */
+/* n numbers that are not negative. how: label, NULL: the section has none */
 static void
-write_mass(struct kv_writer *w, const char *type, uint32_t layer, uint64_t total, const char *how)
+write_mass(struct kv_writer *w, const char *type, uint32_t layer, uint64_t n, const char *how)
 {
 	char label[KV_SCORE_LABEL] = { 0 };
-	size_t n = total * (query_heads / kv_heads), i;
 	uint32_t *bits = must_alloc(n, sizeof *bits);
 	struct kv_span content[2] = { { label, sizeof label }, { bits, n * sizeof *bits } };
+	uint64_t i;
 
 	if (how != NULL)
 		strncpy(label, how, sizeof label - 1);
@@ -364,6 +366,7 @@ write_layer(struct kv_writer *w, uint32_t layer, const uint32_t *asked)
 	uint32_t *count = must_alloc(kv_heads, sizeof *count), g;
 	uint32_t **pos = must_alloc(kv_heads, sizeof *pos);
 	struct kv_rows rows = { kv_heads, count, (const uint32_t *const *)pos };
+	uint64_t total, lists;          /* rows of all KV heads, and of all query heads */
 
 	start_random(layer, "POSN");
 	for (g = 0; g < kv_heads; g++) {
@@ -373,23 +376,27 @@ write_layer(struct kv_writer *w, uint32_t layer, const uint32_t *asked)
 		pos[g] = must_alloc(count[g], sizeof *pos[g]);
 		choose_positions(pos[g], count[g]);
 	}
+	total = kv_rows_total(&rows);
+	lists = total * (query_heads / kv_heads);
 	output_check(w, kv_write_rows(w, layer, &rows));
 	write_extra(w, layer);
 	write_queries(w, layer);
 	if (query_stats)
 		write_query_stats(w, layer);
 	if (mass)
-		write_mass(w, "mASS", layer, kv_rows_total(&rows), NULL);
+		write_mass(w, "mASS", layer, lists, NULL);
 	if (paid)
-		write_mass(w, "pAID", layer, kv_rows_total(&rows), "test");
+		write_mass(w, "pAID", layer, lists, "test");
 	if (value_norms != NULL)
-		write_mass(w, "vNRM", layer, kv_rows_total(&rows), value_norms);
+		write_mass(w, "vNRM", layer, lists, value_norms);
 	if (gate != NULL)
-		write_scores(w, "gATE", layer, kv_rows_total(&rows), gate, "random");
+		write_scores(w, "gATE", layer, total, gate, "random");
+	if (noncausal != NULL)
+		write_mass(w, "nCAU", layer, total, noncausal);
 	if (scores_from != NULL)
-		write_scores(w, "sCOR", layer, kv_rows_total(&rows), "test", scores_from);
-	write_tensor(w, "KEYS", layer, kv_rows_total(&rows));
-	write_tensor(w, "VALS", layer, kv_rows_total(&rows));
+		write_scores(w, "sCOR", layer, total, "test", scores_from);
+	write_tensor(w, "KEYS", layer, total);
+	write_tensor(w, "VALS", layer, total);
 	for (g = 0; g < kv_heads; g++)
 		free(pos[g]);
 	free(pos);

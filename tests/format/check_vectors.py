@@ -19,10 +19,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 VECTORS = os.path.join(HERE, '..', '..', 'formats', 'vectors')
 sys.path.append(VECTORS)
 
-import check_gatescores
 import check_kivi
 import check_querystats
 import check_residual
+import check_rowscores
 import check_valuenorms
 import good
 import goodrows
@@ -102,7 +102,7 @@ def small():
     return [(name, load('passed', f'{name}.kv'))
             for name in ('minimal', 'full-planes', 'rows-int8', 'kivi-full-rows-not-finite',
                          'residual-width-1', 'query-stats-width-1', 'vnrm-element-2',
-                         'gate-element-2')]
+                         'gate-element-2', 'ncau-element-2')]
 
 
 def truncation():
@@ -146,6 +146,7 @@ def logical():
     assert len(digests('vnrm-empty-heads', 'vnrm-empty-heads-planes')) == 1
     assert len(digests('gate', 'gate-lz4', 'gate-planes', 'gate-unknown', 'vnrm')) == 1
     assert len(digests('gate-empty-heads', 'gate-empty-heads-planes')) == 1
+    assert len(digests('ncau', 'ncau-planes', 'ncau-unknown', 'gate')) == 1
     assert len(digests('rows-q8_0', 'rows-q8_0-hadamard', 'rows-q4_0', 'rows-int8')) == 4
     assert len(digests('ragged-bf16', 'ragged-f16', 'ragged-f32', 'full', 'minimal')) == 5
 
@@ -285,8 +286,9 @@ CHECKS = (passed, failed, regenerate, truncation, flipped, logical, blocks, cont
           recorded, indexes, program, check_residual.residual, check_residual.residual_refused,
           check_kivi.kivi_recorded, check_kivi.kivi_refused, check_querystats.query_stats,
           check_querystats.query_stats_arrays, check_valuenorms.value_norms,
-          check_valuenorms.value_norms_arrays, check_gatescores.gate_scores,
-          check_gatescores.gate_scores_arrays)
+          check_valuenorms.value_norms_arrays, check_rowscores.gate_scores,
+          check_rowscores.gate_scores_arrays, check_rowscores.noncausal,
+          check_rowscores.noncausal_arrays)
 
 
 def update():

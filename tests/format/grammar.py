@@ -22,6 +22,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
 
 import good                                       # noqa: E402
 import goodgatescores                             # noqa: E402
+import goodnoncausal                              # noqa: E402
 import goodquerystats                             # noqa: E402
 import goodresidual                               # noqa: E402
 import goodrows                                   # noqa: E402
@@ -31,8 +32,8 @@ import kvread                                     # noqa: E402
 import kvrow                                      # noqa: E402
 from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
 
-KNOWN = ('TOKS POSN oBSq qSTa mASS pAID vNRM gATE sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk '
-         'eVNt pROv pADD qXYz qXYZ qpYZ XTRA').split()
+KNOWN = ('TOKS POSN oBSq qSTa mASS pAID vNRM gATE nCAU sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS '
+         'rHDk eVNt pROv pADD qXYz qXYZ qpYZ XTRA').split()
 COUNTS = (0, 1, 2, 3, 4, 7, 8, 9, 11, 64, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 24) - 1,
           1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32,
           (1 << 53) + 1,
@@ -70,7 +71,7 @@ NORMS = (b'l1', b'l2', b'l1', b'l2', b'', b'l', b'l3', b'L1', b'l1 ', b' l2', b'
 LABELS = (b'', b'x', b'\xff', b'a' * 191, b'a' * 192, b'\xed\xa0\x80', b'\xf0\x9f\x98\x80', b'a\0b',
           b'\n', '\u00e9'.encode() * 95, b'\xef\xbf\xbe', b'\xf4\x90\x80\x80', b'\xc0\x80',
           b'\xe2\x82')
-OF_ROWS = {'vNRM': NORMS, 'gATE': LABELS}        # the label of a section, then f32
+OF_ROWS = {'vNRM': NORMS, 'gATE': LABELS, 'nCAU': LABELS}        # the label of a section, then f32
 RESIDUALS = (32, 64, 96, 128, 4096, 0, 1, 2, 5, 16, 31, 33, 48, 4095, 4097, 4128, -32, 1 << 31,
              1 << 32, 1 << 64)
 ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
@@ -394,20 +395,22 @@ def with_stats(r):
 
 
 def with_norms(r):
-    """Norms of value outputs or gate scores in some layers, of KV heads with rows and without; at
-    times a label or number is not what it may be."""
+    """Norms of value outputs, gate scores or non-causal attention in some layers, of KV heads with
+    rows and without; at times a label or number is not what it may be."""
     def label():
         return r.choice(('l1', 'l2', 'l2', None))
-    kind, gates = r.randrange(3), [label(), label()] if r.random() < .6 else None
+    kind = r.randrange(3)
+    labels = {name: [label(), label()] for name in ('norms', 'gates', 'noncausal')
+              if name == 'norms' or r.random() < .6}
     if kind == 0:
-        out = goodvaluenorms.beside(norms=[label(), label()], gates=gates)
+        out = goodvaluenorms.beside(**labels)
     elif kind == 1:
-        out = (goodgatescores if gates else goodvaluenorms).empty()
+        out = r.choice((goodvaluenorms, goodgatescores, goodnoncausal)).empty()
     else:
         heads = r.choice((1, 2, 3))
         out = good.sections(good.head(2, heads * r.choice((1, 2, 4)), heads, 2, next_position=9),
                             [[list(range(r.choice((0, 1, 5)))) for _ in range(heads)]
-                             for _ in range(2)], [1, 2], norms=[label(), label()], gates=gates)
+                             for _ in range(2)], [1, 2], **labels)
     if r.random() < .5:
         for s in out:
             if s.type in OF_ROWS:

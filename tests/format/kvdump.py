@@ -115,6 +115,7 @@ def lines(snapshot):
             yield f'layer {n} value norms {json.dumps(layer.value_norms.label)}'
             yield from query_heads(n, 'value norms', layer.value_norms.values)
         yield from scores(n, 'gate scores', layer.gate_scores)
+        yield from scores(n, 'non-causal', layer.noncausal)
         yield from scores(n, 'scores', layer.scores)
         yield from quantised(snapshot, n)
         yield from indexes(n, layer)
@@ -181,8 +182,9 @@ def as_json(snapshot):
                              'values': [[numbers(v) for v in head] for head in layer.paid.values]}
         if layer.value_norms:
             entry['value_norms'] = layer.value_norms._asdict()
-        if layer.gate_scores:
-            entry['gate_scores'] = layer.gate_scores._asdict()
+        for name in ('gate_scores', 'noncausal'):
+            if getattr(layer, name):
+                entry[name] = getattr(layer, name)._asdict()
         if layer.scores:
             entry['scores'] = {'label': layer.scores.label,
                                'values': [numbers(v) for v in layer.scores.values]}

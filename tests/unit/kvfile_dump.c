@@ -140,7 +140,7 @@ see_values(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 	const struct kv_rows *rows = kv_current_rows(r);
 	const char *name = sec->kind == KV_MASS ? "mass" : sec->kind == KV_PAID ? "paid" :
 	    sec->kind == KV_VNRM ? "value norms" : sec->kind == KV_GATE ? "gate scores" :
-	    "scores";
+	    sec->kind == KV_NCAU ? "non-causal" : "scores";
 	const float *at;
 	struct kv_values v;
 	const uint32_t lists = kv_values_lists(sec->kind, m), l = sec->layer;
@@ -151,7 +151,7 @@ see_values(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 		has(d, "layer %u %s \"%s\"", l, name, v.label);
 	for (g = 0, at = v.value; g < rows->heads; g++)
 		for (h = 0; h < lists; h++) {
-			if (sec->kind == KV_SCOR || sec->kind == KV_GATE)
+			if (sec->kind == KV_SCOR || sec->kind == KV_GATE || sec->kind == KV_NCAU)
 				has_values(d, at, rows->count[g], "layer %u head %u %s", l, g,
 				    name);
 			else
