@@ -31,7 +31,7 @@ truth() {
 
 @test "tau, recall and regret are those of their definitions, for every method against every shape of heads" {
 	for shape in "-H 4 -G 4 -E 6 -N 37" "-H 8 -G 2 -E 16 -N 61 -d bf16" "-H 6 -G 3 -E 6 -N 40,0,9 -T 90" "-L 3 -H 8 -G 2 -E 8 -N 90 --ragged"; do
-		mksnapshot $shape -w 3 --own 2 --mass --paid -o x.kv
+		mksnapshot $shape -w 3 --own 2 --mass --paid --noncausal "chunk=256 first=0" -o x.kv
 		truth x.kv truth.kv
 		comparisons=()
 		while read -r method; do
@@ -51,7 +51,7 @@ truth() {
 
 @test "no method keeps more of the ground truth than the oracle does, which has no regret at all" {
 	for shape in "-H 8 -G 2 -E 16 -N 61" "-L 3 -H 12 -G 3 -E 6 -N 97,64,131 -T 140"; do
-		mksnapshot $shape -w 3 --own 2 --mass --paid -o x.kv
+		mksnapshot $shape -w 3 --own 2 --mass --paid --noncausal "chunk=256 first=0" -o x.kv
 		truth x.kv truth.kv
 		for rate in 0.1 0.4; do
 			kv-evict -q --rate $rate truth.kv | kv-diff --json --scores truth.kv - >oracle.json

@@ -7,7 +7,7 @@ load helper
 
 # shape NAME OPTION ...: a snapshot with all that any method reads
 shape() {
-	mksnapshot "${@:2}" -w 3 --own 2 --mass --paid --logits -o "$1.kv"
+	mksnapshot "${@:2}" -w 3 --own 2 --mass --paid --noncausal "chunk=256 first=0" --logits -o "$1.kv"
 	kv-info --positions "$1.kv" >"$1.rows"
 	shapes+=("$1")
 }

@@ -31,6 +31,10 @@ setup() {
 				mksnapshot $shape -d $dtype -N 150 --gate-scores "$method test" -o x.kv
 				agrees 0 $method
 			done
+			mksnapshot $shape -d $dtype -N 150 --noncausal "chunk=256 first=0" -o x.kv
+			agrees 1e-6 noncausal
+			agrees 5e-6 compactor
+			agrees 5e-6 compactor sink=0 recent=1 blend=2 sketch=9 seed=5
 		done
 	done
 	all_agree
@@ -59,6 +63,15 @@ setup() {
 		agrees 0 $method
 		agrees 0 $method since=70
 	done
+	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 --noncausal "chunk=256 first=0" -o x.kv
+	for method in noncausal compactor; do
+		agrees 5e-6 $method
+		agrees 5e-6 $method since=70
+	done
+	agrees 5e-6 compactor sink=150 recent=20
+	mksnapshot -H 8 -G 4 -E 16 -N 200,0,0,3 --noncausal "chunk=256 first=0" -T 200 -o x.kv
+	agrees 5e-6 compactor recent=197
+	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 --gate-scores "fastkvzip test" -o x.kv
 	agrees 0 fastkvzip sink=9 recent=0
 	agrees 0 fastkvzip sink=0 recent=300
 	mksnapshot -H 1 -G 1 -E 2 -N 300 -T 31999 --gate-scores "fastkvzip test" -o x.kv

@@ -35,7 +35,7 @@ setup_file() {
 
 setup() {
 	cd "$BATS_FILE_TMPDIR" || exit 1
-	ratios='0.5 0.75 0.9' tokens=960 edit='' more=''
+	ratios='0.3 0.5 0.75 0.9 0.95' above_window='0.3 0.5 0.75 0.9' tokens=960 edit='' more=''
 }
 
 # same PRESS FIXTURE [OPTION ...]: for each compression ratio, puts the numbers of the page into the command line and runs it; its
@@ -70,13 +70,13 @@ same() {
 
 @test "--select chunk keeps the rows of ChunkKVPress, without a window and with one" {
 	same 'ChunkKVPress(KeyDiffPress)' ChunkKVPress
-	edit='s/keydiff/snapkv/; s/chunk=20/chunk=14/'
+	edit='s/keydiff/snapkv/; s/chunk=20/chunk=14/' ratios=$above_window
 	same 'ChunkKVPress(KeyDiffPress)' ChunkKVPress-SnapKVPress
 }
 
 @test "--select chunk spiky keeps the rows of EntropyGatedChunkKVPress, without a window and with one" {
 	same 'EntropyGatedChunkKVPress(KeyDiffPress)' EntropyGatedChunkKVPress
-	edit='s/keydiff/snapkv/; s/chunk=10 spiky=4/chunk=14 spiky=3/'
+	edit='s/keydiff/snapkv/; s/chunk=10 spiky=4/chunk=14 spiky=3/' ratios=$above_window
 	same 'EntropyGatedChunkKVPress(KeyDiffPress)' EntropyGatedChunkKVPress-SnapKVPress
 }
 
@@ -146,11 +146,20 @@ for l in range(4):
 }
 
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
-@test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
+@test "snapkv keeps the rows of SnapKVPress" {
+	ratios=$above_window
+	same SnapKVPress SnapKVPress
+}
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }
 @test "meanmass keeps the rows of ObservedAttentionPress" { same ObservedAttentionPress ObservedAttentionPress; }
-@test "pyramid-kvpress keeps the rows of PyramidKVPress" { same PyramidKVPress PyramidKVPress; }
-@test "ada-kvpress keeps the rows of AdaKVPress" { same 'AdaKVPress(SnapKVPress)' AdaKVPress; }
+@test "pyramid-kvpress keeps the rows of PyramidKVPress" {
+	ratios=$above_window
+	same PyramidKVPress PyramidKVPress
+}
+@test "ada-kvpress keeps the rows of AdaKVPress" {
+	ratios=$above_window
+	same 'AdaKVPress(SnapKVPress)' AdaKVPress
+}
 @test "a head mask keeps the rows of DuoAttentionPress" { same DuoAttentionPress DuoAttentionPress; }
 
 @test "pyramid-kvpress keeps the rows of PyramidKVPress where its layers differ at every ratio: with a window of 4" {
@@ -159,13 +168,17 @@ for l in range(4):
 }
 
 @test "--first-stage keeps the rows of CriticalKVPress, for SnapKV and for ExpectedAttention, and with AdaKV of CriticalAdaKVPress" {
+	local all=$ratios
+	ratios=$above_window
 	same 'CriticalKVPress(SnapKVPress)' CriticalKVPress
 	same 'CriticalAdaKVPress(SnapKVPress)' CriticalAdaKVPress
+	ratios=$all
 	edit='s/snapkv/expected --no-value-norm/; s/stage 0.5 --epsilon 0.0064/stage 0.3/'
 	same 'CriticalKVPress(SnapKVPress)' CriticalKVPress-ExpectedAttentionPress
 }
 
 @test "compact positions are the rows and keys of KeyRerotationPress" {
+	ratios=$above_window
 	same 'KeyRerotationPress(SnapKVPress)' KeyRerotationPress --turned full.kv
 }
 
@@ -177,6 +190,24 @@ for l in range(4):
 	same FinchPress FinchPress-normalized --turned full.kv
 	edit='s/--weight visible//' ratios=0.5
 	run ! same FinchPress FinchPress-normalized --turned full.kv
+}
+
+# first_tokens COUNT: has the command lines run so many of the prompt's tokens
+first_tokens() {
+	tokens=$1
+	kv-tokenize -m demo-model prompt.txt | tr ' ' '\n' | grep . | head -n "$tokens" >first.ids
+	edit='s/prompt.txt/--ids first.ids/'
+}
+
+@test "noncausal keeps the rows of NonCausalAttnPress" {
+	first_tokens 768
+	same NonCausalAttnPress NonCausalAttnPress
+}
+
+@test "compactor keeps the rows of CompactorPress with exact leverage, and under AdaKV" {
+	first_tokens 780
+	same CompactorPress CompactorPress
+	same 'AdaKVPress(CompactorPress)' AdaKVPress-CompactorPress
 }
 
 @test "kvzap keeps the rows of KVzapPress, by both kinds of gates, and of DMSPress over it" {
@@ -229,19 +260,19 @@ for l in range(4):
 }
 
 @test "eviction while decoding keeps the rows of DecodingPress, and generates the same tokens" {
-	more='-n 8 --ids >ids'
+	more='-n 8 --ignore-eos --ids >ids'
 	same 'PrefillDecodingPress(TOVAPress, DecodingPress(TOVAPress))' PrefillDecodingPress --ids ids
 	edit='s/tova keep-last/keydiff/'
 	same 'PrefillDecodingPress(TOVAPress, DecodingPress(TOVAPress))' PrefillDecodingPress-KeyDiffPress --ids ids
 }
 
 @test "eviction after every three tokens keeps the rows of DecodingPress with that interval" {
-	more='--every 3 -n 8 --ids >ids' edit='s/tova keep-last/keydiff/'
+	more='--every 3 -n 8 --ignore-eos --ids >ids' edit='s/tova keep-last/keydiff/'
 	same 'PrefillDecodingPress(TOVAPress, DecodingPress(TOVAPress))' PrefillDecodingPress-3 --ids ids
 }
 
 @test "a rate of all tokens keeps the rows of CompressionRatioDecodingPress, and generates the same tokens" {
-	ratios='0.5 0.75' more='-n 8 --ids >ids'
+	ratios='0.5 0.75' more='-n 8 --ignore-eos --ids >ids'
 	same 'CompressionRatioDecodingPress(KeyDiffPress)' CompressionRatioDecodingPress --ids ids
 }
 

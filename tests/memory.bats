@@ -8,7 +8,7 @@ setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || return
 	for layers in 4 24; do
-		mksnapshot -L $layers -H 4 -G 2 -E 64 -N 16384 -d bf16 --observe 8 --own 2 --mass --paid --query-stats --gate-scores "kvzap test" --scores random -o $layers.kv
+		mksnapshot -L $layers -H 4 -G 2 -E 64 -N 16384 -d bf16 --observe 8 --own 2 --mass --paid --query-stats --gate-scores "kvzap test" --noncausal "chunk=256 first=0" --scores random -o $layers.kv
 		"$PYTHON" "$ORACLE/sine_filters.py" $layers.kv $layers.filters
 	done
 }

@@ -238,6 +238,9 @@ check_options(void)
 		    "kv-prefill or kv-observe", evictor.scorer.method->name);
 	if (every != 0 && evict == NULL)
 		die(EXIT_USAGE, "--every: what is evicted then? Give --evict, too");
+	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_NONCAUSAL))
+		die(EXIT_USAGE, "--score %s: a token that runs alone attends to no chunk: evict "
+		    "the prompt so, and decode without it", evictor.scorer.method->name);
 	evictor.every = every;
 	opt_gate(evict != NULL ? &evictor : NULL);
 	if (gate_folder != NULL && evict == NULL && strcmp(settings.output, "-") == 0)

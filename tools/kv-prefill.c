@@ -21,7 +21,7 @@
 #include "forward/forward.h"
 #include "tokenizer/tokenizer.h"
 
-static uint32_t observe, chunk = NOT_GIVEN, tile;
+static uint32_t observe, chunk = NOT_GIVEN, tile, noncausal = NOT_GIVEN;
 static int mass, query_stats, norms_wanted;
 static const char *resume, *dtype_name, *logits_path, *head_folder, *select_words;
 static struct prompt_input prompt;
@@ -60,6 +60,8 @@ static const struct opt opts[] = {
 	{ 0, "retrieval-head", OPT_STRING, &head_folder, 0, "DIR",
 	    "keep the keys of this head, for kv-decode --retrieve specontext", OPT_WRITES },
 	OPT_GATE,
+	{ 0, "noncausal", OPT_COUNT, &noncausal, 0, "FIRST",
+	    "keep non-causal attention within chunks of 256 from row FIRST on", OPT_WRITES },
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
 	    "keep the queries of the last W tokens for kv-score", OPT_WRITES },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
@@ -84,10 +86,11 @@ static const struct tool tool = {
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W]\n"
 	    "[--allow-config KEY] [--allow-tensor NAME] [--device DEVICE] [--dtype TYPE]\n"
 	    "[--evict WORDS] [--gate DIR] [--ids] [--keys TYPE] [--logits FILE] [--mass]\n"
-	    "[--no-template] [--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN]\n"
-	    "[--query-stats] [--report FILE] [--retrieval-head DIR]\n"
-	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
-	    "[--select WORDS] [--value-norms] [--values TYPE] [-p TEXT | prompt]",
+	    "[--no-template] [--noncausal FIRST] [--once] [--patch W] [--plain]\n"
+	    "[--products TYPE] [--progress WHEN] [--query-stats] [--report FILE]\n"
+	    "[--retrieval-head DIR] [--reuse SNAPSHOT | --store DIR [--store-size N]]\n"
+	    "[--score WORDS] [--select WORDS] [--value-norms] [--values TYPE]\n"
+	    "[-p TEXT | prompt]",
 	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv "
 	    "examples/prompts/harbour.txt",
 	.opts = opts,
@@ -112,6 +115,31 @@ static int
 wants_query_stats(void)
 {
 	return query_stats || (evict_cache_needs(&prefill.evict) & NEED_QUERY_STATS);
+}
+
+/* Non-causal attention that the method needs begins at the first row that it scores. */
+static void
+choose_noncausal(void)
+{
+	const struct scorer *s = &prefill.evict.scorer;
+
+	if (noncausal == NOT_GIVEN && (evict_cache_needs(&prefill.evict) & NEED_NONCAUSAL))
+		noncausal = s->options.sink;
+	if (noncausal == NOT_GIVEN)
+		return;
+	if (prefill.select.rule != TOKENS_ALL)
+		die(EXIT_USAGE, "--noncausal, and methods that need it, do not go with --select: "
+		    "chunks of tokens that are not selected would have holes");
+	if (prefix_options.store != NULL)
+		die(EXIT_USAGE, "--noncausal, and methods that need it, do not go with --store: it "
+		    "keeps no non-causal attention; use --reuse, or run the whole prompt");
+	if (chunk != NOT_GIVEN && chunk < NONCAUSAL_CHUNK)
+		die(EXIT_USAGE, "--chunk %u: non-causal attention is within chunks of %d tokens, "
+		    "which run together: want at least as many", chunk, NONCAUSAL_CHUNK);
+	if (prefill.schedule == PREFILL_CHUNKS && (noncausal != 0 || chunk % NONCAUSAL_CHUNK != 0))
+		die(EXIT_USAGE, "--chunk %u with --evict would cut chunks of non-causal attention, "
+		    "which begin at row %u: want a multiple of %d%s", chunk, noncausal,
+		    NONCAUSAL_CHUNK, noncausal != 0 ? ", and --noncausal 0" : "");
 }
 
 /* stored <- how rows are stored: as those of the snapshot to continue; else by --dtype, or as the
@@ -153,6 +181,7 @@ open_text(struct open_sequence *x, const struct session *e, struct kv_reader *fr
 	const struct sequence_options want = { .stored = &stored,
 	    .spare = (uint32_t)room, .observe = window, .mass = wants_mass(), .head = e->head,
 	    .query_stats = wants_query_stats(), .gate = e->gate,
+	    .noncausal = noncausal != NOT_GIVEN, .noncausal_first = noncausal,
 	    .indexes = from != NULL ? KV_ALL_INDEXES : 0,
 	    .evict = evicts() ? &prefill.evict : NULL, .notice = { .call = warn_notice } };
 	struct engine_error error;
@@ -254,6 +283,7 @@ check_options(const char *path)
 	opt_select(&prefill.select, select_words);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
 	opt_gate(&prefill.evict);
+	choose_noncausal();
 	opt_prefix(&prefill, path, resume, wants_mass(), wants_query_stats(), gate_folder != NULL);
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
@@ -334,6 +364,8 @@ save(const struct sequence *s, const struct observation *obs, size_t n,
 	sign_count("chunk", chunk != NOT_GIVEN ? chunk : tile);
 	if (mass)
 		sign_count("mass", 1);
+	if (noncausal != NOT_GIVEN)
+		sign_count("noncausal", noncausal);
 	sign_count("observe", observe);
 	if (query_stats)
 		sign_count("query-stats", 1);

@@ -29,9 +29,9 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-score",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
-	    "[--cross] [--device DEVICE] [--epsilon X] [--filters FILE] [--future N]\n"
-	    "[--keep-last] [--kernel K] [--lag N] [--lambda X] [--lazy X] [--local N]\n"
-	    "[--no-covariance] [--no-value-norm] [--norms WHICH] [--order WHICH]\n"
+	    "[--blend X] [--cross] [--device DEVICE] [--epsilon X] [--filters FILE]\n"
+	    "[--future N] [--keep-last] [--kernel K] [--lag N] [--lambda X] [--lazy X]\n"
+	    "[--local N] [--no-covariance] [--no-value-norm] [--norms WHICH] [--order WHICH]\n"
 	    "[--over-queries HOW] [--pool HOW] [--progress WHEN] [--query-stats FILE]\n"
 	    "[--recent N] [--reduce HOW] [--report FILE] [--since POSITION] [--sink N]\n"
 	    "[--sketch K] [--weight WHAT] [--window W] [--z-score] [snapshot]",
@@ -45,8 +45,8 @@ static const struct tool tool = {
 /* ---- values of the rows of a layer ---- */
 
 /* attention mass from all queries of the text (mASS), and from probe tokens (pAID); gate scores;
- * NULL = not stored */
-static float *text_mass, *probe_mass, *gate_scores;
+ * non-causal attention; NULL = not stored */
+static float *text_mass, *probe_mass, *gate_scores, *noncausal;
 
 static void
 forget_values(void)
@@ -54,10 +54,11 @@ forget_values(void)
 	free(text_mass);
 	free(probe_mass);
 	free(gate_scores);
-	text_mass = probe_mass = gate_scores = NULL;
+	free(noncausal);
+	text_mass = probe_mass = gate_scores = noncausal = NULL;
 }
 
-/* At mASS, pAID or gATE: returns a copy of its values. */
+/* At mASS, pAID, gATE or nCAU: returns a copy of its values. */
 static float *
 take_values(struct kv_reader *r)
 {
@@ -189,6 +190,10 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	if ((method->needs & NEED_GATE) && (l.in.gate = gate_scores) == NULL)
 		die(EXIT_RUN, "%s: layer %u has no gate scores, which method %s needs: make the "
 		    "snapshot with kv-prefill --gate", kv_reader_name(r), layer, method->name);
+	if ((method->needs & NEED_NONCAUSAL) && (l.in.noncausal = noncausal) == NULL)
+		die(EXIT_RUN, "%s: layer %u has no non-causal attention, which method %s needs: "
+		    "make the snapshot with kv-prefill --noncausal", kv_reader_name(r), layer,
+		    method->name);
 	l.in.query_stats = stats_numbers != NULL ? &text_stats : NULL;
 	if (method->needs & NEED_VALUES) {
 		l.in.keys = kv_held_content(held[0]);
@@ -267,6 +272,8 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 			text_mass = take_values(r);
 		else if (sec.kind == KV_PAID && (needs & NEED_PROBE_MASS))
 			probe_mass = take_values(r);
+		else if (sec.kind == KV_NCAU && (needs & NEED_NONCAUSAL))
+			noncausal = take_values(r);
 		else if (sec.kind == KV_GATE && (needs & NEED_GATE)) {
 			check_gate(r, sec.layer);
 			gate_scores = take_values(r);

@@ -72,6 +72,7 @@ static void
 free_rows(struct cache *c, uint32_t l)
 {
 	struct layer_rows *rows = &c->layer[l];
+	int i;
 
 	c->model->ops->free(c->model->dev, rows->k);
 	c->model->ops->free(c->model->dev, rows->v);
@@ -83,14 +84,16 @@ free_rows(struct cache *c, uint32_t l)
 		free(c->pos[l][0]);             /* one allocation for all heads */
 		memset(c->pos[l], 0, rows->heads * sizeof *c->pos[l]);
 	}
-	if (c->gates != NULL)
-		gate_lists_clear(c->gates, l);
+	for (i = 0; i < ROW_LISTS; i++)
+		if (c->lists[i] != NULL)
+			row_lists_clear(c->lists[i], l);
 }
 
 void
 cache_free(struct cache *c)
 {
 	uint32_t l;
+	int i;
 
 	if (c == NULL)
 		return;
@@ -103,7 +106,9 @@ cache_free(struct cache *c)
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
 		index_free(&c->index[l]);
 	query_stats_free(c->query_stats, c->model);
-	gate_lists_free(c->gates);
+	for (i = 0; i < ROW_LISTS; i++)
+		row_lists_free(c->lists[i]);
+	noncausal_free(c->noncausal, c->model);
 	free(c->index);
 	free(c->layer);
 	free(c->pos);
@@ -113,6 +118,33 @@ cache_free(struct cache *c)
 	free(c->log.data);
 	free(c->logged_rows);
 	free(c);
+}
+
+int
+cache_want_gate(struct cache *c, const struct gate *gate)
+{
+	c->gate = gate;
+	c->lists[ROW_GATE] = row_lists_new(&c->model->id, KV_GATE, gate->label);
+	return c->lists[ROW_GATE] != NULL ? 0 : MODEL_ENOMEM;
+}
+
+int
+cache_want_noncausal(struct cache *c, uint32_t first)
+{
+	if ((c->noncausal = noncausal_new(c->model, first)) == NULL)
+		return MODEL_ENOMEM;
+	c->lists[ROW_NONCAUSAL] = row_lists_new(&c->model->id, KV_NCAU, c->noncausal->label);
+	return c->lists[ROW_NONCAUSAL] != NULL ? 0 : MODEL_ENOMEM;
+}
+
+void
+cache_pause_lists(struct cache *c, int paused)
+{
+	int i;
+
+	for (i = 0; i < ROW_LISTS; i++)
+		if (c->lists[i] != NULL)
+			c->lists[i]->paused = paused;
 }
 
 int
@@ -159,12 +191,13 @@ drop_indexes(struct cache *c, uint32_t l)
 		index_drop(&c->index[l], kind);
 }
 
-/* Moves the host's lists, positions and gate scores: those of KV head g begin at start[g]. */
+/* Moves the host's lists, positions and row_lists.h: those of KV head g begin at start[g]. */
 static int
 resize_lists(struct cache *c, uint32_t l, const uint64_t *start, uint64_t total)
 {
 	const struct layer_rows *rows = &c->layer[l];
 	uint32_t *old = c->pos[l][0], *pos = malloc((total + 1) * sizeof *pos), g;
+	int i;
 
 	if (pos == NULL)
 		return MODEL_ENOMEM;
@@ -174,7 +207,11 @@ resize_lists(struct cache *c, uint32_t l, const uint64_t *start, uint64_t total)
 		c->pos[l][g] = pos + start[g];
 	}
 	free(old);
-	return c->gates != NULL ? gate_lists_resize(c->gates, l, rows, start, total) : 0;
+	for (i = 0; i < ROW_LISTS; i++)
+		if (c->lists[i] != NULL &&
+		    row_lists_resize(c->lists[i], l, rows, start, total) != 0)
+			return MODEL_ENOMEM;
+	return 0;
 }
 
 /* Gives the memory of layer l to spare_to; NO_LAYER: frees it. */
@@ -406,11 +443,13 @@ static void
 keep_listed(struct cache *c, uint32_t l, uint32_t g, const uint32_t *keep, uint32_t n)
 {
 	uint32_t *pos = c->pos[l][g], i;
+	int k;
 
 	for (i = 0; i < n; i++)
 		pos[i] = pos[keep[i]];
-	if (c->gates != NULL)
-		gate_lists_keep(c->gates, l, g, keep, n);
+	for (k = 0; k < ROW_LISTS; k++)
+		if (c->lists[k] != NULL)
+			row_lists_keep(c->lists[k], l, g, keep, n);
 }
 
 void

@@ -5,10 +5,14 @@
 #ifndef KVPIPE_CACHE_H
 #define KVPIPE_CACHE_H
 
-#include "cache/gate_lists.h"
 #include "cache/index.h"
+#include "cache/noncausal_mass.h"
 #include "cache/query_stats.h"
-#include "model/model.h"
+#include "cache/row_lists.h"
+#include "model/gate.h"
+
+/* What row_lists.h has of the rows of a cache */
+enum { ROW_GATE, ROW_NONCAUSAL, ROW_LISTS };
 
 /* Attention mass of the rows of a layer: the sum over all queries so far, for H2O. */
 struct attention_mass {
@@ -48,9 +52,11 @@ struct cache {
 	/* sums over queries, to which forward() adds, and snapshot_take() loads them; NULL: not
 	 * wanted. query_stats_new(), for an empty cache */
 	struct query_stats *query_stats;
-	/* scores of a gate, which forward() makes, and snapshot_take() loads; NULL: not wanted.
-	 * gate_lists_new(), for an empty cache */
-	struct gate_lists *gates;
+	/* numbers of rows that forward() makes, and snapshot_take() loads; NULL: not wanted.
+	 * cache_want_gate(), cache_want_noncausal() */
+	struct row_lists *lists[ROW_LISTS];
+	const struct gate *gate;       /* of lists[ROW_GATE] */
+	struct noncausal *noncausal;   /* of lists[ROW_NONCAUSAL] */
 	int saves_value_norms;         /* 1: snapshots get the section vNRM, made when written */
 	/* [L] retrieval indexes, made from the keys; NULL: not wanted, cache_want_indexes(). They
 	 * grow with the rows; those of a layer are dropped when one of its rows is. */
@@ -75,6 +81,12 @@ void cache_free(struct cache *);                                /* NULL allowed 
 /* Allocates c->mass, H * 4 bytes for each row of capacity: forward() adds attention mass to it, and
  * snapshot_take() loads it. Only for an empty cache. Returns 0, or MODEL_ENOMEM. */
 int cache_want_mass(struct cache *);
+/* Has the gate score the rows that are appended, or their non-causal attention from row `first` on
+ * made, loaded and saved. Only for an empty cache. Return 0, or MODEL_ENOMEM. */
+int cache_want_gate(struct cache *, const struct gate *);
+int cache_want_noncausal(struct cache *, uint32_t first);
+/* Pauses the lists of c, or goes on: rows that run will not stay. */
+void cache_pause_lists(struct cache *, int paused);
 /* Has indexes of these kinds (1 << enum kv_kind each) loaded with the rows, extended for appended
  * rows, and saved. Only for an empty cache. Returns 0, or MODEL_ENOMEM. */
 int cache_want_indexes(struct cache *, unsigned kinds);

@@ -46,7 +46,7 @@ static int
 load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
 	const struct kv_rows *rows;
-	int rc = kv_load_rows(r, &rows);
+	int rc = kv_load_rows(r, &rows), i;
 
 	if (rc != KV_OK)
 		return rc;
@@ -58,8 +58,9 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 		c->mass[sec->layer].whole = kv_rows_total(rows) == 0;
 	if (c->query_stats != NULL)
 		c->query_stats->whole[sec->layer] = 0;
-	if (c->gates != NULL)
-		c->gates->whole[sec->layer] = kv_rows_total(rows) == 0;
+	for (i = 0; i < ROW_LISTS; i++)
+		if (c->lists[i] != NULL)
+			c->lists[i]->whole[sec->layer] = kv_rows_total(rows) == 0;
 	return KV_OK;
 }
 
@@ -144,6 +145,14 @@ load_mass(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 }
 
 static int
+load_list(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	struct row_lists *to = c->lists[sec->kind == KV_GATE ? ROW_GATE : ROW_NONCAUSAL];
+
+	return to != NULL ? row_lists_load(to, sec->layer, &c->layer[sec->layer], r) : KV_OK;
+}
+
+static int
 load_logits(struct kv_reader *r, struct cache *c)
 {
 	size_t size = c->model->id.vocabulary * sizeof *c->logits;
@@ -196,8 +205,8 @@ snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c
 	case KV_MASS:
 		return c->mass != NULL ? load_mass(r, sec, c) : KV_OK;
 	case KV_GATE:
-		return c->gates != NULL ? gate_lists_load(c->gates, sec->layer,
-		    &c->layer[sec->layer], r) : KV_OK;
+	case KV_NCAU:
+		return load_list(r, sec, c);
 	case KV_KEYS:
 	case KV_VALS:
 		return load_tensor(r, sec, c);
@@ -378,7 +387,7 @@ snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct obse
     const struct rows_elsewhere *other, uint32_t l)
 {
 	const struct kv_rows rows = cache_rows(c, l);
-	int rc = kv_write_rows(w, l, &rows);
+	int rc = kv_write_rows(w, l, &rows), i;
 
 	if (rc == KV_OK && obs != NULL && obs->have > 0)
 		rc = save_queries(w, c, obs, l);
@@ -388,8 +397,9 @@ snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct obse
 		rc = save_mass(w, c, &rows, l);
 	if (rc == KV_OK && c->saves_value_norms)
 		rc = save_value_norms(w, c, &rows, l);
-	if (rc == KV_OK && c->gates != NULL)
-		rc = gate_lists_save(c->gates, l, &c->layer[l], w);
+	for (i = 0; rc == KV_OK && i < ROW_LISTS; i++)
+		if (c->lists[i] != NULL)
+			rc = row_lists_save(c->lists[i], l, &c->layer[l], w);
 	if (rc == KV_OK)
 		rc = save_tensor(w, c, other, l, KV_KEYS);
 	if (rc == KV_OK)

@@ -31,7 +31,7 @@ int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observ
     enum kv_kind kind, uint32_t l);
 
 /* Writes all sections of layer l: positions, observation queries (NULL or have == 0: none),
- * query statistics, attention mass and gate scores where they are wanted (they must be whole),
+ * query statistics, attention mass and row_lists.h where they are wanted (they must be whole),
  * norms of value outputs, keys, indexes where they are wanted, and values. other: NULL if no layer
  * has positions only. */
 int snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs,

@@ -21,7 +21,7 @@ static const char score_words[] =
 #include "methods/list.h"
     "lookahead= kernel= pool= reduce= order= over-queries= weight= sink= seed= keep-last lag= "
     "cross filters= local= norms= query-stats= future= epsilon= no-covariance "
-    "no-value-norm lambda= z-score sketch= recent= lazy= window= since=";
+    "no-value-norm blend= lambda= z-score sketch= recent= lazy= window= since=";
 #undef METHOD
 #define POLICY(name, ...) name " "
 static const char policy_names[] =

@@ -18,6 +18,7 @@ static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN, sketch = NOT_GIVEN;
 static uint32_t future = NOT_GIVEN, last_rows = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
 static double epsilon = REAL_NOT_GIVEN, lazy = REAL_NOT_GIVEN, lambda = REAL_NOT_GIVEN;
+static double blend = REAL_NOT_GIVEN;
 static int keep_last, cross, no_covariance, no_value_norm, z_score;
 
 const struct opt score_opts[] = {
@@ -54,6 +55,8 @@ const struct opt score_opts[] = {
 	    "expected: leave out the covariance of queries", OPT_HOW },
 	{ 0, "no-value-norm", OPT_FLAG, &no_value_norm, 1, NULL,
 	    "expected: leave out the norm of the value", OPT_HOW },
+	{ 0, "blend", OPT_REAL, &blend, 0, "X",
+	    "compactor: weight of leverage beside attention (0.35)", OPT_HOW },
 	{ 0, "lambda", OPT_REAL, &lambda, 0, "X",
 	    "rkv: weight of importance beside redundancy, 0 to 1 (0.07)", OPT_HOW },
 	{ 0, "z-score", OPT_FLAG, &z_score, 1, NULL,
@@ -61,7 +64,7 @@ const struct opt score_opts[] = {
 	{ 0, "sketch", OPT_COUNT, &sketch, 0, "K",
 	    "leverage: project keys at random to a width of K, 0 = do not (0)", OPT_HOW },
 	{ 0, "recent", OPT_COUNT, &last_rows, 0, "N",
-	    "last rows that lazy layers of simlayer (1024), and fastkvzip, keep", OPT_HOW },
+	    "last rows that lazy layers of simlayer, compactor and fastkvzip keep", OPT_HOW },
 	{ 0, "lazy", OPT_REAL, &lazy, 0, "X",
 	    "share of attention on both ends that makes a layer lazy (0.9)", OPT_HOW },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
@@ -114,6 +117,7 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "no-covariance", no_covariance);
 	refuse_unused(method, "no-value-norm", no_value_norm);
 	refuse_unused(method, "z-score", z_score);
+	refuse_unused(method, "blend", blend != REAL_NOT_GIVEN);
 	refuse_unused(method, "lambda", lambda != REAL_NOT_GIVEN);
 	refuse_unused(method, "sketch", sketch != NOT_GIVEN);
 }
@@ -231,6 +235,10 @@ opt_score(struct scorer *s, const char *name)
 	set_later_queries(&o);
 	set_share(&o.lazy, "lazy", lazy);
 	set_share(&o.lambda, "lambda", lambda);
+	if (blend < 0)
+		die(EXIT_USAGE, "--blend %g: want 0 or more", blend);
+	if (blend != REAL_NOT_GIVEN)
+		set_real(&o.blend, blend);
 	if (last_rows != NOT_GIVEN)
 		o.recent = last_rows;
 	o.keep_last = keep_last;

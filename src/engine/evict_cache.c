@@ -148,7 +148,9 @@ begin_layer(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	if (evict_cache_needs(v) & NEED_QUERY_STATS)
 		job->query_stats = c->query_stats;
 	if (evict_cache_needs(v) & NEED_GATE)
-		job->gates = c->gates;
+		job->gates = c->lists[ROW_GATE];
+	if (evict_cache_needs(v) & NEED_NONCAUSAL)
+		job->noncausal = c->lists[ROW_NONCAUSAL];
 	if (evict_cache_needs(v) & NEED_WINDOW)
 		rc = take_window(&v->scorer, c, obs, job, &queries, e);
 	if (rc == ENGINE_OK)

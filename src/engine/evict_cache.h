@@ -49,7 +49,7 @@ evict_hook_end(const struct evict_hook *h)
 void evict_cache_free(struct cache_evictor *);
 
 /* Returns what the cache must keep while the prompt runs: NEED_WINDOW, NEED_MASS,
- * NEED_QUERY_STATS, NEED_GATE; 0 when rows are not scored. */
+ * NEED_QUERY_STATS, NEED_GATE, NEED_NONCAUSAL; 0 when rows are not scored. */
 unsigned evict_cache_needs(const struct cache_evictor *);
 /* Fails with ENGINE_EOPTION when rows are not scored, but a layer needs scores. */
 int evict_cache_fit(const struct cache_evictor *, uint32_t layers, struct engine_error *);

@@ -27,8 +27,10 @@ make_empty(struct open_sequence *s, const struct sequence_options *o, const stru
 		return engine_fail(e, ENGINE_ERUN, "no memory for attention mass");
 	if (o->query_stats && (c->query_stats = query_stats_new(s->model)) == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory for query statistics");
-	if (o->gate != NULL && (c->gates = gate_lists_new(o->gate)) == NULL)
+	if (o->gate != NULL && cache_want_gate(c, o->gate) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the scores of a gate");
+	if (o->noncausal && cache_want_noncausal(c, o->noncausal_first) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory for non-causal attention");
 	if (o->indexes != 0 && cache_want_indexes(c, o->indexes) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for indexes");
 	if (o->head != NULL && (s->sequence.head = head_keys_new(o->head, stored->dtype)) == NULL)
@@ -137,15 +139,19 @@ check_query_stats(const struct cache *c, const char *name, struct engine_error *
 }
 
 static int
-check_gate(const struct cache *c, const char *name, struct engine_error *e)
+check_lists(const struct cache *c, const char *name, struct engine_error *e)
 {
+	const uint32_t L = c->model->id.layers;
 	uint32_t l;
 
-	for (l = 0; c->gates != NULL && l < c->model->id.layers; l++)
-		if (!c->gates->whole[l])
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no scores of this "
-			    "gate, %s: make the snapshot with kv-prefill --gate from its first "
-			    "token", name, l, c->gates->gate->label);
+	if ((l = row_lists_missing(c->lists[ROW_GATE], L)) < L)
+		return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no scores of this gate, %s: "
+		    "make the snapshot with kv-prefill --gate from its first token", name, l,
+		    c->gate->label);
+	if ((l = row_lists_missing(c->lists[ROW_NONCAUSAL], L)) < L)
+		return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no non-causal attention (%s): "
+		    "make the snapshot with kv-prefill --noncausal from its first token", name, l,
+		    c->noncausal->label);
 	return ENGINE_OK;
 }
 
@@ -178,7 +184,7 @@ check_loaded(struct open_sequence *s, const struct sequence_options *o, const ch
 		    "with kv-prefill --resume", name);
 	if ((rc = check_mass(c, name, e)) != ENGINE_OK ||
 	    (rc = check_query_stats(c, name, e)) != ENGINE_OK ||
-	    (rc = check_gate(c, name, e)) != ENGINE_OK ||
+	    (rc = check_lists(c, name, e)) != ENGINE_OK ||
 	    (rc = check_retrieval(s, o, name, e)) != ENGINE_OK || o->evict == NULL)
 		return rc;
 	if ((rc = evict_cache_fit(o->evict, s->model->id.layers, e)) != ENGINE_OK ||

@@ -22,6 +22,8 @@ struct sequence_options {
 	int mass;                       /* 1: attention mass, which all rows must have */
 	int query_stats;                /* 1: query statistics, of all queries of the text */
 	const struct gate *gate;        /* scores all rows; NULL: none */
+	int noncausal;                  /* 1: non-causal attention of rows from this one on */
+	uint32_t noncausal_first;
 	unsigned indexes;               /* 1 << enum kv_kind of those to keep */
 	const struct retrieval_options *retrieve;       /* NULL: tokens attend to all rows */
 	const struct retrieval_head *head;      /* sees the tokens; NULL: none */

@@ -90,7 +90,7 @@ take_positions(const struct reuse *u, struct kv_reader *r, struct cache *c, uint
 	const struct kv_rows *there;
 	const uint32_t first = kv_first_seen(&c->model->id, layer, u->tokens);
 	uint32_t *count, g;
-	int rc = kv_load_rows(r, &there);
+	int rc = kv_load_rows(r, &there), i;
 
 	if (rc != KV_OK)
 		return engine_read(e, r, rc);
@@ -107,8 +107,9 @@ take_positions(const struct reuse *u, struct kv_reader *r, struct cache *c, uint
 		c->mass[layer].whole = u->rows == 0;
 	if (c->query_stats != NULL)
 		c->query_stats->whole[layer] = u->rows == 0;
-	if (c->gates != NULL)
-		c->gates->whole[layer] = u->rows == 0;
+	for (i = 0; i < ROW_LISTS; i++)
+		if (c->lists[i] != NULL)
+			c->lists[i]->whole[layer] = u->rows == 0;
 	return rc == 0 ? ENGINE_OK : engine_fail(e, ENGINE_ENOROOM, "%s: layer %u: no memory for "
 	    "%u rows", kv_reader_name(r), layer, u->rows);
 }
@@ -123,6 +124,7 @@ take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section
 	case KV_POSN:
 		return take_positions(u, r, c, sec->layer, e);
 	case KV_GATE:
+	case KV_NCAU:
 	case KV_KEYS:
 	case KV_VALS:
 		return u->rows > 0 ? engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
@@ -172,11 +174,12 @@ check_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *l
 	    " with --retrieve, each in the sight of few others" : ", and nothing says how");
 }
 
-/* Refuses query statistics, attention mass and gate scores that are wanted, and not of all
- * tokens. */
+/* Refuses query statistics, attention mass and numbers of rows that are wanted, and not of
+ * all tokens. */
 static int
 check_sums(const struct kv_reader *r, const struct cache *c, struct engine_error *e)
 {
+	const uint32_t L = c->model->id.layers;
 	uint32_t l;
 
 	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
@@ -189,10 +192,13 @@ check_sums(const struct kv_reader *r, const struct cache *c, struct engine_error
 			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no query statistics "
 			    "of these tokens alone, and --query-stats cannot add them later",
 			    kv_reader_name(r), l);
-	for (l = 0; c->gates != NULL && l < c->model->id.layers; l++)
-		if (!c->gates->whole[l])
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no scores of this "
-			    "gate, and --gate cannot add them later", kv_reader_name(r), l);
+	if ((l = row_lists_missing(c->lists[ROW_GATE], L)) < L)
+		return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no scores of this gate, and "
+		    "--gate cannot add them later", kv_reader_name(r), l);
+	if ((l = row_lists_missing(c->lists[ROW_NONCAUSAL], L)) < L)
+		return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no non-causal attention (%s), "
+		    "and --noncausal cannot add it later", kv_reader_name(r), l,
+		    c->noncausal->label);
 	return ENGINE_OK;
 }
 

@@ -87,7 +87,7 @@ struct later {
 	uint32_t *count;        /* [G] */
 	const uint32_t **pos;   /* [G] */
 	uint64_t *first_row;    /* [G]; keys and values stay where they are */
-	float *mass, *probe_mass, *gate, *score;
+	float *mass, *probe_mass, *gate, *noncausal, *score;
 };
 
 /* Returns the later rows' part of packed lists, R for each KV head; to be freed. */
@@ -142,6 +142,9 @@ later_init(struct later *later, struct score_input *in, const uint32_t *first,
 	if (in->gate != NULL &&
 	    (in->gate = later->gate = take_later(in->gate, 1, rows, first, e)) == NULL)
 		return e->code;
+	if (in->noncausal != NULL && (in->noncausal = later->noncausal =
+	    take_later(in->noncausal, 1, rows, first, e)) == NULL)
+		return e->code;
 	in->first_row = later->first_row;
 	in->rows = &later->rows;
 	return ENGINE_OK;
@@ -156,6 +159,7 @@ later_free(struct later *later)
 	free(later->mass);
 	free(later->probe_mass);
 	free(later->gate);
+	free(later->noncausal);
 	free(later->score);
 }
 
@@ -217,7 +221,7 @@ read_rows(const struct device *d, const struct layer_rows *rows, const char *fro
 
 /* The inputs of a job that are copied from the device for the host's method; to be freed */
 struct host_input {
-	float *mass, *gate;
+	float *mass, *gate, *noncausal;
 	char *keys, *values;
 	double *numbers;                /* of query statistics */
 	struct kv_query_stats query_stats;
@@ -228,6 +232,7 @@ free_host_input(struct host_input *host)
 {
 	free(host->mass);
 	free(host->gate);
+	free(host->noncausal);
 	free(host->keys);
 	free(host->values);
 	free(host->numbers);
@@ -315,6 +320,17 @@ set_query_stats(struct scorer *s, struct score_job *job, struct host_input *host
 	return rc;
 }
 
+/* Returns the numbers of the layer's rows; to be freed. */
+static float *
+packed_list(const struct score_job *job, const struct row_lists *lists, struct engine_error *e)
+{
+	float *packed = engine_alloc(kv_rows_total(job->in.rows), sizeof *packed, e);
+
+	if (packed != NULL)
+		row_lists_pack(lists, job->in.layer, job->device_rows, packed);
+	return packed;
+}
+
 static int
 read_input(struct scorer *s, struct score_job *job, struct host_input *host, struct engine_error *e)
 {
@@ -335,13 +351,12 @@ read_input(struct scorer *s, struct score_job *job, struct host_input *host, str
 		if (in->mass == NULL)
 			return e->code;
 	}
-	if (job->gates != NULL) {
-		in->gate = host->gate = engine_alloc(kv_rows_total(in->rows), sizeof *host->gate,
-		    e);
-		if (in->gate == NULL)
-			return e->code;
-		gate_lists_pack(job->gates, in->layer, job->device_rows, host->gate);
-	}
+	if (job->gates != NULL &&
+	    (in->gate = host->gate = packed_list(job, job->gates, e)) == NULL)
+		return e->code;
+	if (job->noncausal != NULL &&
+	    (in->noncausal = host->noncausal = packed_list(job, job->noncausal, e)) == NULL)
+		return e->code;
 	if (s->method->needs & NEED_ROPE)
 		set_rope(s, job);
 	if ((s->method->needs & NEED_QUERY_STATS) &&

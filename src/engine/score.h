@@ -7,8 +7,8 @@
 #define KVPIPE_SCORE_H
 
 #include "engine/readback.h"
-#include "cache/gate_lists.h"
 #include "cache/query_stats.h"
+#include "cache/row_lists.h"
 #include "engine/query_calibration.h"
 #include "engine/query_filters.h"
 #include "methods/methods.h"
@@ -67,8 +67,9 @@ struct score_job {
 	const struct kv_model *model;
 	/* with NEED_QUERY_STATS: the statistics on the device, in place of in.query_stats */
 	const struct query_stats *query_stats;
-	/* with NEED_GATE, and device_rows: their scores in place of in.gate */
-	const struct gate_lists *gates;
+	/* with NEED_GATE or NEED_NONCAUSAL, and device_rows: their numbers in place of in.gate and
+	 * in.noncausal */
+	const struct row_lists *gates, *noncausal;
 	enum kv_dtype dtype;                    /* of own_keys */
 	float softcap;                          /* of the logits of attention; 0: none */
 	/* with NEED_WINDOW: [W][H][E] f32 on the host, or, if queries is NULL, on the device */

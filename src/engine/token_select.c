@@ -280,7 +280,7 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
 	rc = product != NULL && keep != NULL ? ENGINE_OK : e->code;
 	c->mass = NULL;
 	c->query_stats = NULL;
-	gate_lists_pause(c->gates, 1);
+	cache_pause_lists(c, 1);
 	if (rc == ENGINE_OK)
 		rc = engine_ran(e, prompt_open(&s, q, NULL, ids, n, e->text, sizeof e->text));
 	if (rc == ENGINE_OK)
@@ -294,6 +294,6 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
 		rc = engine_ran(e, cache_clear(c));
 	c->mass = mass;
 	c->query_stats = query_stats;
-	gate_lists_pause(c->gates, 0);
+	cache_pause_lists(c, 0);
 	return rc;
 }

@@ -107,26 +107,18 @@ count_queries(const struct model *m, const struct workspace *ws, uint32_t l, con
 			    p[i].pos, p[i].N);
 }
 
-/* Runs the gate of the caches that want its scores on the rows in ws->x, before they are
- * appended. */
+/* ws->gate_scores <- the scores that the gate of the caches that want them gives to the rows in
+ * ws->x. */
 static void
-score_by_gate(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
-    uint32_t n, uint32_t N)
+score_by_gate(struct workspace *ws, uint32_t l, const struct part *p, uint32_t n, uint32_t N)
 {
-	const struct gate *gate = NULL;
-	struct gate_lists *lists;
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		if ((lists = p[i].s->cache->gates) != NULL && !lists->paused)
-			gate = lists->gate;
-	if (gate == NULL)
-		return;
-	gate_run(gate, l, ws->x, ws->xn, N, ws->gate_scores);
-	for (i = 0; i < n; i++)
-		if ((lists = p[i].s->cache->gates) != NULL && !lists->paused)
-			gate_lists_expect(lists, l, &p[i].s->cache->layer[l],
-			    ws->gate_scores + (size_t)p[i].at * m->id.kv_heads, p[i].N);
+		if (row_lists_wanted(p[i].s->cache->lists[ROW_GATE])) {
+			gate_run(p[i].s->cache->gate, l, ws->x, ws->xn, N, ws->gate_scores);
+			return;
+		}
 }
 
 /* Applies rotary embedding to queries and keys, and appends keys and values to layer l of each
@@ -156,15 +148,23 @@ append_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 		    m->layer[l].rope, p[i].N, m->id.query_heads);
 }
 
-/* Extends the indexes and the observation window by the appended rows of one sequence. */
+/* Extends lists, indexes and the observation window by the appended rows of one sequence. */
 static void
 note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
 {
 	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
 
+	struct cache *c = p->s->cache;
+
 	sequence_appended(p->s, l, p->pos, p->N);
-	if (p->s->cache->index != NULL)
-		index_extend(&p->s->cache->index[l], sequence_last_rows(p->s, l));
+	if (row_lists_wanted(c->lists[ROW_GATE]))
+		row_lists_put(c->lists[ROW_GATE], l, &c->layer[l], p->N,
+		    ws->gate_scores + (size_t)p->at * m->id.kv_heads, p->N);
+	if (row_lists_wanted(c->lists[ROW_NONCAUSAL]))
+		noncausal_run(c->noncausal, m, c->lists[ROW_NONCAUSAL], l, &c->layer[l],
+		    ws->q + p->at * q, ws->o, p->pos, p->N);
+	if (c->index != NULL)
+		index_extend(&c->index[l], sequence_last_rows(p->s, l));
 	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
 }
 
@@ -255,7 +255,7 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 		for (i = 0; i < n; i++)
 			sequence_head_note(p[i].s, l, ws->x + (size_t)p[i].at * m->id.hidden,
 			    p[i].pos, p[i].N);
-		score_by_gate(m, ws, l, p, n, N);
+		score_by_gate(ws, l, p, n, N);
 		project_qkv(m, ws, l, N);
 		count_queries(m, ws, l, p, n);
 		append_parts(m, ws, l, p, n);

@@ -26,9 +26,14 @@ void workspace_use(struct workspace *, float *x);
  * l1-1. Appends their keys and values to the cache, in which the caller has reserved room; x <- the
  * output. Copies the queries of rows from obs->first on to obs (NULL = none), which expects them,
  * and adds the attention weights to s->cache->mass, the queries to s->cache->query_stats, and the
- * scores of a gate to s->cache->gates, if they are wanted. Parts of one call have the same gate. */
+ * numbers of the rows to s->cache->lists, if they are wanted. Parts of one call have the same
+ * gate. */
 void forward(const struct model *m, struct sequence *s, struct workspace *ws, const uint32_t *pos,
     uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
+
+/* Returns how many of the `left` rows from `position` on run at once, at most `most`: with
+ * non-causal attention no chunk of it is cut, unless `most` is less. */
+uint32_t rows_of_tile(const struct cache *, uint32_t position, size_t left, uint32_t most);
 
 /* Is called during the work, with how much of it is done. */
 struct step_hook {

@@ -18,6 +18,7 @@ struct workspace {
 	uint32_t *tok;                 /* device [1] the token that was chosen last (generate.c) */
 	uint32_t *host_pos;            /* host [N] */
 	float *host_x;                 /* host [D] a row of x, to be checked */
+	uint32_t ran;                  /* rows of x that run_chunks() ran last */
 	float *gate_scores;            /* host [N][G] of the layer that runs */
 	struct attention *each;        /* host, one for each part of a call */
 	struct layer_rows **own_rows;  /* host, one for each part of a call */

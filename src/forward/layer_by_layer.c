@@ -133,7 +133,7 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 		return MODEL_ENOMEM;
 	}
 	for (at = 0; at < s->N; at += N) {
-		N = s->N - at < tile ? s->N - at : tile;
+		N = rows_of_tile(c, s->pos[at], s->N - at, tile);
 		if (cache_slide(c, s->pos[at], l0, l1) != 0 ||
 		    sequence_reserve_layers(s->sequence, N, l0, l1) != 0) {
 			snprintf(err, errlen, "no memory for %u more rows", N);

@@ -28,6 +28,15 @@ rows_at_once(const struct cache *c, const struct workspace *ws)
 	return cache_has_residual(c) ? 1 : ws->rows;
 }
 
+uint32_t
+rows_of_tile(const struct cache *c, uint32_t position, size_t left, uint32_t most)
+{
+	const uint32_t N = left < most ? (uint32_t)left : most;
+
+	return N < left && row_lists_wanted(c->lists[ROW_NONCAUSAL]) ?
+	    noncausal_whole(c->noncausal, position, N) : N;
+}
+
 int
 run_chunks(const struct model *m, struct sequence *s, struct workspace *ws,
     const struct run_input *in, size_t n, uint32_t *position, struct observation *obs,
@@ -43,7 +52,7 @@ run_chunks(const struct model *m, struct sequence *s, struct workspace *ws,
 	if (obs != NULL && n > 0)
 		observation_expect(obs, m, *position, n);
 	for (at = 0; at < n; at += N) {
-		N = n - at < most ? (uint32_t)(n - at) : most;
+		N = rows_of_tile(c, *position, n - at, most);
 		for (i = 0; i < N; i++)
 			ws->host_pos[i] = *position + i;
 		if ((position == &c->next_position &&
@@ -62,6 +71,7 @@ run_chunks(const struct model *m, struct sequence *s, struct workspace *ws,
 		if ((rc = check_row(c, ws, ws->x + (N - 1) * (size_t)m->id.hidden,
 			 *position + N - 1, 0, m->id.layers, err, errlen)) != 0)
 			return rc;
+		ws->ran = N;
 		*position += N;
 		if (step != NULL)
 			step->call(step->with, at + N);
@@ -145,7 +155,7 @@ run_tokens(const struct model *m, struct sequence *s, struct workspace *ws, cons
 	if (rc == 0)
 		rc = run_chunks(m, s, ws, &in, n, &c->next_position, obs, step, err, errlen);
 	if (rc == 0 && n > 0 &&
-	    last_logits(m, c, ws, ws->x + (n - 1) % rows_at_once(c, ws) * m->id.hidden) != 0) {
+	    last_logits(m, c, ws, ws->x + (ws->ran - 1) * (size_t)m->id.hidden) != 0) {
 		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
 		return MODEL_ENOMEM;
 	}

@@ -78,12 +78,12 @@ run_input_unstored(const struct model *m, struct sequence *s, struct workspace *
 
 	c->index = NULL;                /* these rows are not indexed, nor their queries counted */
 	c->query_stats = NULL;
-	gate_lists_pause(c->gates, 1);
+	cache_pause_lists(c, 1);
 	if (rc == 0)
 		rc = run_chunks(m, s, ws, in, n, &position, obs, step, err, errlen);
 	c->index = index;
 	c->query_stats = query_stats;
-	gate_lists_pause(c->gates, 0);
+	cache_pause_lists(c, 0);
 	if (rc != 0)
 		return rc;
 	if (obs != NULL && observe_own(obs, c, (uint32_t)n) != 0) {
@@ -138,7 +138,7 @@ run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *
 	c->mass = NULL;
 	c->index = NULL;
 	c->query_stats = NULL;
-	gate_lists_pause(c->gates, 1);
+	cache_pause_lists(c, 1);
 	c->ran += l == 0 ? N : 0;
 	ws->adapter = adapter;
 	workspace_use(ws, x);
@@ -148,7 +148,7 @@ run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *
 	c->index = index;
 	c->mass = mass;
 	c->query_stats = query_stats;
-	gate_lists_pause(c->gates, 0);
+	cache_pause_lists(c, 0);
 	drop_last(c, N, l, l + 1);
 	if (cache_log(c, KV_EVENT_RUN, N, l, l + 1) == 0)
 		return 0;

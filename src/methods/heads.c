@@ -54,6 +54,8 @@ one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_
 		one.mass = in->mass + first * R;
 	if (in->gate != NULL)
 		one.gate = in->gate + first;
+	if (in->noncausal != NULL)
+		one.noncausal = in->noncausal + first;
 	if (in->probe_mass != NULL)
 		one.probe_mass = in->probe_mass + first * R;
 	return one;

@@ -30,6 +30,8 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return opt->query_stats[0] != '\0' ? opt->query_stats : "text";
 	if (strcmp(name, "recent") == 0 && opt->recent == RECENT_BY_LENGTH)
 		return "by-length";
+	if (strcmp(name, "blend") == 0)
+		return opt->blend.text;
 	if (strcmp(name, "lambda") == 0)
 		return opt->lambda.text;
 	if (strcmp(name, "lazy") == 0)

@@ -73,6 +73,13 @@ METHOD(leverage, NEED_KEYS | NEED_ROPE, "sketch seed", NO_OP,
     "leveragescore leverage-score",
     "leverage of the key before rotary embedding among all of its KV head (Compactor)",
     .kernel = 1)
+METHOD(noncausal, NEED_VALUES | NEED_NONCAUSAL, "", NO_OP, "noncausalattn non-causal",
+    "attention within chunks without a causal mask, by value norm (NonCausalAttn)",
+    .kernel = 1)
+METHOD(compactor, NEED_KEYS | NEED_VALUES | NEED_ROPE | NEED_NONCAUSAL | NEED_LAYER,
+    "sink recent blend sketch seed", NO_OP, "",
+    "leverage and non-causal attention, both standardised (Compactor)",
+    .kernel = 1, .sink = 8, .recent = 4, .blend = { 0.35, "0.35" })
 METHOD(kvzap, NEED_GATE, "", NO_OP, "kv-zap",
     "what a gate says of the hidden state: estimated log score of KVzip+ (KVzap)",
     .kernel = 1)

@@ -33,7 +33,8 @@ enum {
 	NEED_GATE = 2048,       /* in.gate, from kv-prefill --gate, by a gate of this method */
 	NEED_QUERY_MODULI = 4096,       /* in.query_stats with its moduli */
 	/* in.queries in place of in.window_mass; with NEED_WINDOW */
-	NEED_QUERIES = 8192
+	NEED_QUERIES = 8192,
+	NEED_NONCAUSAL = 16384  /* in.noncausal, from kv-prefill --noncausal */
 };
 
 #define RECENT_BY_LENGTH UINT32_MAX     /* fastkvzip: a share of the text */
@@ -58,24 +59,28 @@ struct score_options {
 	enum order order;
 	enum over_queries over_queries; /* how window_mass is reduced over the queries */
 	enum query_weight weight;       /* of each query in window_mass */
-	/* recent, lagkv, cur, expected, capkv, fastkvzip: positions below it come first */
+	/* recent, lagkv, cur, expected, capkv, compactor, fastkvzip: positions below it come
+	 * first */
 	uint32_t sink;
-	uint64_t seed;          /* random, leverage */
+	uint64_t seed;          /* random, leverage, compactor */
 	/* number of observation queries to use, the last ones; 0 = all */
 	uint32_t window;
 	int keep_last;          /* tova: always keep the token of the query */
 	uint32_t lag;           /* lagkv: rows of a partition, at least 1 */
 	int cross;              /* lagkv: rows of all partitions compete, without ranks */
 	uint32_t local;         /* cur: rows of a window, 0 = all */
-	uint32_t sketch;        /* leverage: width to which keys are projected, 0 = not at all */
+	/* leverage, compactor: width to which keys are projected, 0 = not at all */
+	uint32_t sketch;
 	enum norms norms;       /* cur */
 	char filters[17];       /* qfilter: names the filters, 16 hexadecimal digits */
 	uint32_t future;        /* expected, capkv: later positions, at least 1 */
 	struct score_real epsilon;      /* expected: is added to the attention */
 	int covariance, value_norm;     /* expected: 0 = leave it out */
-	/* simlayer: rows before the window; fastkvzip: last positions, or RECENT_BY_LENGTH */
+	/* simlayer: rows before the window; compactor, fastkvzip: last positions, or
+	 * RECENT_BY_LENGTH */
 	uint32_t recent;
 	struct score_real lambda;       /* rkv: weight of importance, from 0 to 1 */
+	struct score_real blend;        /* compactor: weight of leverage, 0 or more */
 	int z_score;            /* triattention: query heads are standardised */
 	struct score_real lazy; /* simlayer: share of the attention */
 	/* expected, capkv, triattention: names the query statistics of a file, as filters; "" = the
@@ -107,6 +112,9 @@ struct score_input {
 	/* attention mass from probe tokens, which are not stored, in the same order; or NULL */
 	const float *probe_mass;
 	const float *gate;                      /* [sum S] scores of a gate, or NULL */
+	/* [sum S] what the rows of its chunk pay a row without a causal mask, the mean over the
+	 * query heads of the KV head; or NULL */
+	const float *noncausal;
 	const float *filter;                    /* [G][E] qfilter: a direction of each KV head */
 	/* of the layer's queries: all its query heads, also for a method that is called one KV
 	 * head at a time; those of KV head `head` are head * R .. */

@@ -25,6 +25,7 @@
 
 #include "methods/future_queries.h"
 #include "methods/scorers.h"
+#include "methods/standardise.h"
 
 enum { DISTANCES = 17 };
 
@@ -60,22 +61,6 @@ score_of(const struct head *head, const float *key, const double *modulus, uint3
 	for (i = 0; i < pairs; i++)
 		score += head->spread[i] * modulus[i];
 	return score;
-}
-
-/* Takes the mean off, and divides by the standard deviation, if it is not 0. */
-static void
-standardise(float *x, uint32_t n)
-{
-	double mean = 0, square = 0, scale;
-	uint32_t i;
-
-	for (i = 0; i < n; i++)
-		mean += x[i] / (double)n;
-	for (i = 0; i < n; i++)
-		square += (x[i] - mean) * (x[i] - mean);
-	scale = n > 1 && square > 0 ? 1 / sqrt(square / (n - 1)) : 0;
-	for (i = 0; i < n; i++)
-		x[i] = (float)((x[i] - mean) * scale);
 }
 
 /* lists[R][n] <- the scores of each query head */
@@ -121,7 +106,7 @@ score_triattention(const struct score_input *in, const struct score_options *opt
 		}
 		make_lists(lists, head, numbers + R * each, lists + (size_t)R * n, in, turn.pairs);
 		for (r = 0; r < R && opt->z_score; r++)
-			standardise(lists + (size_t)r * n, n);
+			standardise(lists + (size_t)r * n, n, 1e-30);
 		reduce_group(score, lists, n, R, n, opt->reduce);
 		rc = 0;
 	}

@@ -41,15 +41,16 @@ from importlib.metadata import version
 import numpy
 import torch
 import transformers
-from kvpress import (AdaKVPress, BlockPress, CapPress, ChunkKVPress, ChunkPress, ComposedPress,
-                     CompressionRatioDecodingPress, CriticalAdaKVPress, CriticalKVPress, CURPress,
-                     DecodingPress, DMSPress, DuoAttentionPress, EntropyGatedChunkKVPress,
-                     ExpectedAttentionPress, ExpectedAttentionStatsPress, FastKVzipPress, FinchPress,
-                     KeyDiffPress, KeyRerotationPress, KnormPress, KVComposePress, KVzapPress, KVzipPress, LagKVPress,
-                     LeverageScorePress, LUKVPress, ObservedAttentionPress,
-                     PerLayerCompressionPress, PrefillDecodingPress, PyramidKVPress, QFilterPress,
-                     SimLayerKVPress, SnapKVPress, StreamingLLMPress, TOVAPress)
-
+from kvpress import (AdaKVPress, BlockPress, CapPress, ChunkKVPress, ChunkPress, CompactorPress,
+                     ComposedPress, CompressionRatioDecodingPress, CriticalAdaKVPress,
+                     CriticalKVPress, CURPress, DecodingPress, DMSPress, DuoAttentionPress,
+                     EntropyGatedChunkKVPress, ExpectedAttentionPress,
+                     ExpectedAttentionStatsPress, FastKVzipPress, FinchPress, KeyDiffPress,
+                     KeyRerotationPress, KnormPress, KVComposePress, KVzapPress, KVzipPress,
+                     LagKVPress, LeverageScorePress, LUKVPress, NonCausalAttnPress,
+                     ObservedAttentionPress, PerLayerCompressionPress, PrefillDecodingPress,
+                     PyramidKVPress, QFilterPress, SimLayerKVPress, SnapKVPress,
+                     StreamingLLMPress, TOVAPress)
 from kvpress.presses.fastkvzip_press import FastKVzipGate
 from kvpress.presses.kvzap_press import KVzapConfig, KVzapModel
 
@@ -60,7 +61,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bin"))
 import mkgate  # noqa: E402
 
-RATIOS = (0.5, 0.75, 0.9)
+RATIOS = (0.3, 0.5, 0.75, 0.9, 0.95)
 EPSILON, EPSILON_KVZIP = 1e-4, 5e-4
 STEPS = 8       # tokens that are generated where a press works while decoding
 WINDOW = 16     # FINCH: tokens of the question
@@ -128,6 +129,12 @@ def leverage(ratio, width, sketch):
 def exact_leverage(ratio):
     """A projection that leaves keys as they are"""
     return leverage(ratio, 32, lambda l: [torch.eye(32).tolist()] * 2)
+
+
+def compactor(ratio, **named):
+    """With exact leverage"""
+    exact_leverage(ratio)
+    return CompactorPress(ratio, sketch_dimension=32, **named)
 
 
 def expected_stats(ratio, tokens):
@@ -207,6 +214,13 @@ PRESSES = {
     "AdaKVPress-LeverageScorePress": (
         "AdaKVPress(LeverageScorePress(r, sketch_dimension=32)), which multiplies keys by the "
         "unit matrix", lambda r, T: AdaKVPress(exact_leverage(r))),
+    "NonCausalAttnPress": ("NonCausalAttnPress(r)", lambda r, T: NonCausalAttnPress(r)),
+    "CompactorPress": (
+        "CompactorPress(r, sketch_dimension=32), which multiplies keys by the unit matrix",
+        lambda r, T: compactor(r)),
+    "AdaKVPress-CompactorPress": (
+        "AdaKVPress(CompactorPress(r, sketch_dimension=32, blending=0.35)), which multiplies keys "
+        "by the unit matrix", lambda r, T: AdaKVPress(compactor(r, blending=0.35))),
     "CapPress": ("CapPress(r)", lambda r, T: CapPress(r)),
     "SimLayerKVPress": (
         "SimLayerKVPress(lazy_threshold=r, n_recent=100)",
@@ -309,6 +323,12 @@ PRESSES = {
         "CompressionRatioDecodingPress(KeyDiffPress(), r, 1))",
         lambda r, T: decoding_ratio(KeyDiffPress, r, T)),
 }
+
+
+# how many of the prompt's tokens, where not all: chunks of attention without a mask are whole, as
+# the last one is otherwise filled up with rows of zeros
+TOKENS = {"NonCausalAttnPress": 3 * 256, "CompactorPress": 8 + 3 * 256 + 4,
+          "AdaKVPress-CompactorPress": 8 + 3 * 256 + 4}
 
 
 def stages(press):
@@ -531,6 +551,7 @@ def record(name, folder, ids):
     text, make = PRESSES[name]
     eager = name.startswith(("ObservedAttention", "KVCompose"))
     attention = "eager" if eager else "sdpa"
+    ids = ids[:, :TOKENS.get(name)]
     tokens = ids.shape[1]
     runs = [{"ratio": ratio, **Recorder(load(folder, attention), make(ratio, tokens)).run(ids)}
             for ratio in RATIOS]

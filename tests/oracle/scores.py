@@ -273,12 +273,12 @@ def mean_rotation(snapshot, l, future):
     return M
 
 
-def leverage(snapshot, l, g, o):
+def leverage(snapshot, l, g, o, part=slice(None)):
     """The diagonal of X (X'X + ridge)^-1 X', X the centred keys before rotary embedding"""
-    keys = snapshot.array(l, 'keys', g).astype(np.float64)
+    keys = snapshot.array(l, 'keys', g).astype(np.float64)[part]
     freq, factor = frequencies(snapshot, l)
     half, K = len(freq), int(o.get('sketch', 0))
-    back = np.exp(-1j * np.outer(snapshot.layers[l].positions[g], freq)) / factor
+    back = np.exp(-1j * np.outer(np.array(snapshot.layers[l].positions[g])[part], freq)) / factor
     pairs = (keys[:, :half] + 1j * keys[:, half:2 * half]) * back
     x = np.hstack([pairs.real, pairs.imag, keys[:, 2 * half:]])
     x = x - x.mean(axis=0)
@@ -425,6 +425,37 @@ def random(snapshot, l, g, o):
                      for p in snapshot.layers[l].positions[g]])
 
 
+def noncausal_part(snapshot, l, g, first, end):
+    values = np.linalg.norm(snapshot.array(l, 'values', g).astype(np.float64), axis=1)
+    received = np.array(snapshot.layers[l].noncausal.values[g], dtype=np.float64)
+    padded = np.concatenate([[0], (received * values)[first:end], [0]])
+    return (padded[:-2] + padded[1:-1] + padded[2:]) / 3
+
+
+def noncausal(snapshot, l, g, o):
+    return noncausal_part(snapshot, l, g, 0, len(snapshot.layers[l].positions[g]))
+
+
+def compactor(snapshot, l, g, o):
+    """Of the layer: all KV heads are standardised together."""
+    sink, recent = int(o.get('sink', 8)), int(o.get('recent', 4))
+    end = snapshot.head['next_position'] - recent
+    lever, mass, middle = [], [], []
+    for kv, positions in enumerate(snapshot.layers[l].positions):
+        positions = np.array(positions)
+        inside = np.flatnonzero((positions >= sink) & (positions < end))
+        middle.append((inside[0], inside[-1] + 1) if len(inside) else (0, 0))
+        mass.append(noncausal_part(snapshot, l, kv, *middle[-1]))
+        lever.append(leverage(snapshot, l, kv, o, slice(*middle[-1])) if len(inside) else [])
+    both = []
+    for parts in (lever, mass):
+        every = np.concatenate(parts)
+        both.append((parts[g] - every.mean()) / max(every.std(ddof=1), 1e-6))
+    score = np.full(len(snapshot.layers[l].positions[g]), np.inf)
+    score[slice(*middle[g])] = float(o.get('blend', 0.35)) * both[0] + both[1]
+    return score
+
+
 def kvzap(snapshot, l, g, o):
     return np.array(snapshot.layers[l].gate_scores.values[g], dtype=np.float64)
 
@@ -438,7 +469,8 @@ def fastkvzip(snapshot, l, g, o):
 
 METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
                                      keydiff, lagkv, cur, qfilter, expected, capkv, triattention,
-                                     rkv, simlayer, leverage, kvzap, fastkvzip, recent, random)}
+                                     rkv, simlayer, leverage, noncausal, compactor, kvzap,
+                                     fastkvzip, recent, random)}
 
 
 def drop_before(snapshot, position):
@@ -458,9 +490,10 @@ def drop_before(snapshot, position):
         if layer.paid:
             layer.paid = layer.paid._replace(values=[
                 [paid[n:] for paid in lists] for n, lists in zip(first, layer.paid.values)])
-        if layer.gate_scores:
-            layer.gate_scores = layer.gate_scores._replace(values=[
-                values[n:] for n, values in zip(first, layer.gate_scores.values)])
+        for name in ('gate_scores', 'noncausal'):
+            if (lists := getattr(layer, name)):
+                setattr(layer, name, lists._replace(values=[
+                    values[n:] for n, values in zip(first, lists.values)]))
         gone.append(first)
     return gone
 

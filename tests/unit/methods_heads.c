@@ -76,14 +76,14 @@ check_method(const struct method *m, uint32_t next)
 	    .value_type = KV_ROW_F32, .filter = keys, .window_mass = window_mass,
 	    .stride = count[0], .mass = mass, .probe_mass = mass, .window = WINDOW,
 	    .window_pos = window_pos, .next_position = next, .query_stats = &stats,
-	    .gate = keys, .queries = queries, .queries_heads = HEADS * R,
+	    .gate = keys, .noncausal = mass, .queries = queries, .queries_heads = HEADS * R,
 	    .freq = freq, .rope_dims = WIDTH, .rope_factor = 1 };
 	size_t size = kv_rows_total(&rows) * sizeof(float), i;
 	float *want = malloc(size), *score = malloc(size);
 
 	/* those that rotate keys or queries, or read queries, are called for one KV head at a time
 	 * alone */
-	if (m->needs & (NEED_ROPE | NEED_QUERIES))
+	if (m->needs & (NEED_ROPE | NEED_QUERIES | NEED_NONCAUSAL))
 		check(method_score(m, &in, &m->defaults, 1, want) == 0, "%s failed", m->name);
 	else
 		check(m->score(&in, &m->defaults, want) == 0, "%s failed", m->name);
