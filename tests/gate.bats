@@ -45,24 +45,24 @@ near() {
 
 @test "the scores are those of the hidden states in front of attention: KVzap's two gates and Fast KVzip's" {
 	for kind in linear mlp fastkvzip; do
-		"$PYTHON" "$ORACLE/gates.py" 5e-6 "$DEMO" $kind $kind.kv
+		"$PYTHON" "$ORACLE/gate_scores.py" 5e-6 "$DEMO" $kind $kind.kv
 	done
 	"$PYTHON" "$ROOT/tests/bin/mkgate.py" mlp "$DEMO" wide 500
 	"$PYTHON" "$ROOT/tests/bin/mkgate.py" fastkvzip "$DEMO" narrow 5
 	for kind in wide narrow; do
 		kv-prefill -m "$DEMO" --ids --dtype f32 --gate $kind -o x.kv 200.ids
-		"$PYTHON" "$ORACLE/gates.py" 5e-6 "$DEMO" $kind x.kv
+		"$PYTHON" "$ORACLE/gate_scores.py" 5e-6 "$DEMO" $kind x.kv
 	done
 }
 
 @test "the hidden state is what the projections of attention read, in every family" {
 	local name
-	"$PYTHON" "$ORACLE/gates.py" 3e-6 values values.kv
+	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values values.kv
 	for name in qwen2 qwen3 granite phi3-partial smollm3 olmo2 gemma2 gemma3 mistral-window; do
 		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name $name "$DEMO/tokenizer.json"
 		"$PYTHON" "$ROOT/tests/bin/mkgate.py" values $name of-$name
 		kv-prefill -m $name --ids --dtype f32 --gate of-$name -o x.kv <(seq 5 60)
-		"$PYTHON" "$ORACLE/gates.py" 3e-6 values x.kv
+		"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values x.kv
 	done
 }
 
@@ -88,41 +88,41 @@ near() {
 @test "more rows at once than a gate takes have their scores" {
 	seq 5 1400 >1396.ids
 	kv-prefill -m "$DEMO" --ids --dtype f32 --gate values -c 1396 -o x.kv 1396.ids
-	"$PYTHON" "$ORACLE/gates.py" 3e-6 values x.kv
+	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values x.kv
 }
 
 @test "generated tokens have scores, in a batch those of their own text; after a stop text that was run in vain none is left" {
 	kv-decode -m "$DEMO" -n 6 --gate values -o a.kv values.kv
-	"$PYTHON" "$ORACLE/gates.py" 3e-6 values a.kv
+	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values a.kv
 	mkdir out
 	kv-prefill -m "$DEMO" --ids --dtype f32 --gate values -o other.kv 40.ids
 	kv-decode -m "$DEMO" -n 6 --gate values --batch 2 -o out values.kv other.kv
 	near out/values.kv a.kv
-	"$PYTHON" "$ORACLE/gates.py" 3e-6 values out/other.kv
+	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values out/other.kv
 	kv-decode -m "$DEMO" -n 6 --stop ill --gate values -o stopped.kv values.kv
-	"$PYTHON" "$ORACLE/gates.py" 3e-6 values stopped.kv
+	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values stopped.kv
 	assert_equal "$(see stopped.kv '[len(v) for v in s.layers[3].gate_scores.values]')" \
 		"$(see stopped.kv '[len(p) for p in s.layers[3].positions]')"
 }
 
 @test "tokens that are run and not stored leave no score: a patch, learned tokens, the first run of gemfilter; tokens that are not selected have none" {
 	kv-prefill -m "$DEMO" --ids --dtype f32 --gate values -c 50 --patch 8 --score "snapkv window=8" --evict budget=70 -o x.kv 200.ids
-	"$PYTHON" "$ORACLE/gates.py" 3e-6 values x.kv
+	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values x.kv
 	for how in '' '-c 64'; do
 		kv-prefill -m "$DEMO" --ids --dtype f32 --gate values $how --score "lookahead='$DEMO/lookahead'" --evict budget=70 -o x.kv 200.ids
-		"$PYTHON" "$ORACLE/gates.py" 3e-6 values x.kv
+		"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values x.kv
 	done
 	for how in 'gemfilter layer=1 rate=0.5' 'tsp layer=1 rate=0.5' pyramidinfer; do
 		kv-prefill -m "$DEMO" --ids --dtype f32 --gate values --select "$how" -o x.kv 200.ids
-		"$PYTHON" "$ORACLE/gates.py" 3e-6 values x.kv
+		"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values x.kv
 	done
 }
 
 @test "programs that drop, move, quantise, index, observe or score rows pass the scores on" {
 	kv-score --method random values.kv | kv-evict --budget 50 --policy ada -o small.kv
-	"$PYTHON" "$ORACLE/gates.py" 3e-6 values small.kv
+	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values small.kv
 	kv-score --method recent small.kv | kv-evict --positions compact --budget 40 -o moved.kv
-	"$PYTHON" "$ORACLE/gates.py" 3e-6 values moved.kv
+	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values moved.kv
 	want=$(gates moved.kv)
 	kv-quantize --keys q4_0 --values int8 -o quantised.kv moved.kv
 	kv-quantize1b -g 16 -o bits.kv moved.kv

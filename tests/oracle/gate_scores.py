@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""gates.py - the scores of a gate, computed again in double precision.
+"""gate_scores.py - the scores of a gate, computed again in double precision.
 
-    gates.py LIMIT MODEL GATE SNAPSHOT.kv      gATE against the hidden states of the model
-    gates.py LIMIT values SNAPSHOT.kv          against the first channel of each value
+    gate_scores.py LIMIT MODEL GATE SNAPSHOT.kv      gATE against the hidden states of the model
+    gate_scores.py LIMIT values SNAPSHOT.kv          against the first channel of each value
 
 GATE is a folder of tests/bin/mkgate.py. Exits with 1 where a score differs by more than LIMIT
 times the greatest of its KV head."""
