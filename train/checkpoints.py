@@ -24,9 +24,10 @@ class Signals:
         return self.number
 
 
-def load_checkpoint(path):
+def load_checkpoint(path, device=None):
+    """device: where its tensors come, in place of where they were"""
     try:
-        return torch.load(path, weights_only=True)
+        return torch.load(path, device, weights_only=True)
     except FileNotFoundError as problem:
         raise BrokenFile(f"{path}: there is no checkpoint") from problem
     except Exception as problem:        # whatever a broken archive makes torch say

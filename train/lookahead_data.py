@@ -24,12 +24,12 @@ import time
 import torch
 from transformers import AutoTokenizer
 
-from failures import Refused, exit_status
+from failures import exit_status
 from lookahead_files import data_head, write_text
 from lookahead_model import FrozenModel
 from lookahead_prompts import demo_group, text_group
 from lookahead_scores import respond
-from lookahead_texts import load_folder, load_sources
+from lookahead_texts import load_parts
 
 HELD_OUT_EVERY = 20
 # share of the wrong answers that stay; the right answer stands for the others
@@ -86,14 +86,7 @@ class Maker:
 
     def __init__(self, args, model, tokenizer):
         self.args, self.model, self.tokenizer = args, model, tokenizer
-        if args.texts:
-            self.sources = load_folder(args.texts)
-        else:
-            self.sources = load_sources(args.seed) if args.recipe == "texts" else []
-        self.parts = [[s for s in self.sources if s.held_out == held] for held in (False, True)]
-        if args.recipe == "texts" and not all(self.parts):
-            raise Refused(f"{args.texts or 'this machine'}: too few texts "
-                          f"({len(self.parts[0])} to train with, {len(self.parts[1])} held out)")
+        self.parts = load_parts(args.texts, args.seed) if args.recipe == "texts" else ([], [])
         self.used = {}
 
     def make(self, number):

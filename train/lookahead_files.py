@@ -47,6 +47,18 @@ def write_text(path, text):
     write_bytes(path, text.encode())
 
 
+def save_folder(folder, tensors, config, weights="model.safetensors", configuration="config.json"):
+    """Writes tensors by their names, and what is to be known of them."""
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise BrokenFile(f"{name} has values that are not finite")
+    os.makedirs(folder, exist_ok=True)
+    # not save_file(): newer ones make files that nobody else may read
+    data = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"format": "pt"})
+    write_bytes(os.path.join(folder, weights), data)
+    write_text(os.path.join(folder, configuration), json.dumps(config, indent=2) + "\n")
+
+
 # ---- models ----
 
 PIECE = 1 << 20
@@ -214,15 +226,8 @@ def save_adapter(state, settings, folder, base, weights, dtype):
         "lookahead": {"version": ADAPTER_VERSION, "tokens": settings["tokens"],
                       "weights": weights},
     }
-    tensors = {}
-    for name, tensor in state.items():
-        tensors[file_name(name)] = tensor.to(dtype).cpu().contiguous()
-        if not torch.isfinite(tensors[file_name(name)]).all():
-            raise BrokenFile(f"{file_name(name)} has values that are not finite")
-    os.makedirs(folder, exist_ok=True)
-    # not save_file(): newer ones make files that nobody else may read
-    write_bytes(os.path.join(folder, WEIGHTS_NAME), save(tensors, metadata={"format": "pt"}))
-    write_text(os.path.join(folder, CONFIG_NAME), json.dumps(config, indent=2) + "\n")
+    tensors = {file_name(name): tensor.to(dtype).cpu() for name, tensor in state.items()}
+    save_folder(folder, tensors, config, WEIGHTS_NAME, CONFIG_NAME)
 
 
 def adapter_settings(folder, model):

@@ -13,6 +13,8 @@ import os
 import random
 import re
 
+from failures import Refused
+
 LICENCE_FILES = re.compile(r"licen[cs]e|copying|copyright|gpl|artistic|common-licenses", re.I)
 LICENCE_WORDS = re.compile(r"licen[cs]|copyright|warrant|redistribut|liabilit|gnu general", re.I)
 PATTERNS = {
@@ -137,3 +139,13 @@ def load_folder(folder):
     for place, source in enumerate(by_content):
         source.held_out = place < max(1, len(sources) // 10)
     return sources
+
+
+def load_parts(folder, seed):
+    """(sources to train with, held-out ones) of a folder, or where that is None of this machine."""
+    sources = load_folder(folder) if folder else load_sources(seed)
+    parts = [s for s in sources if not s.held_out], [s for s in sources if s.held_out]
+    if not all(parts):
+        raise Refused(f"{folder or 'this machine'}: too few texts "
+                      f"({len(parts[0])} to train with, {len(parts[1])} held out)")
+    return parts

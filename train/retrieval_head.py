@@ -30,14 +30,13 @@ import time
 from functools import partial
 
 import torch
-from safetensors.torch import save
 from transformers import AutoTokenizer
 
 from checkpoints import CHECKPOINT, Signals, load_checkpoint
 from failures import BrokenFile, Refused, exit_status
-from lookahead_files import fingerprint, write_atomically, write_bytes, write_text
+from lookahead_files import fingerprint, save_folder, write_atomically, write_text
 from lookahead_model import FrozenModel
-from lookahead_texts import load_folder, load_sources
+from lookahead_texts import load_parts
 from retrieval_head_model import FEATURES, Head, draw_text, hidden, watch
 
 BUDGETS = (64, 128, 256, 512)
@@ -177,9 +176,7 @@ def export(head, model, folder, out, dtype):
               "kvpipe_retrieval_head": {"target_weights": fingerprint(folder)}}
     if not head.alone:
         config["kvpipe_retrieval_head"]["feature_layers"] = head.layers
-    tensors = {name: w.to(dtype).contiguous() for name, w in head.tensors().items()}
-    write_bytes(os.path.join(out, "model.safetensors"), save(tensors, {"format": "pt"}))
-    write_text(os.path.join(out, "config.json"), json.dumps(config, indent=2) + "\n")
+    save_folder(out, {name: w.to(dtype) for name, w in head.tensors().items()}, config)
 
 
 # ---- training ----
@@ -334,10 +331,7 @@ def train(args):
     model = FrozenModel.load(args.model, getattr(torch, args.dtype))
     tokenizer = AutoTokenizer.from_pretrained(args.model, local_files_only=True)
     layers = feature_layers(args, len(model.layers))
-    sources = load_folder(args.texts) if args.texts else \
-        load_sources(args.seed) if args.recipe == "texts" else []
-    mine = [s for s in sources if not s.held_out]
-    others = [s for s in sources if s.held_out]
+    mine, others = load_parts(args.texts, args.seed) if args.recipe == "texts" else ([], [])
     texts = draw_texts(args, tokenizer, mine, 1, args.count)
     run = Run(args, model, layers, identity_of(args, texts, layers))
     run.begin(state)
