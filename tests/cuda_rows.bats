@@ -28,10 +28,10 @@ gone() {
 		count=30
 		[ $kind != mlp ] || count=280
 		kv-prefill -m "$DEMO" --device cuda --ids --gate $kind --noncausal 8 -o $kind.kv <(head -n $count ids)
-		"$PYTHON" "$ORACLE/gates.py" 0.1 "$DEMO" $kind $kind.kv
+		"$PYTHON" "$ORACLE/gate_scores.py" 0.1 "$DEMO" $kind $kind.kv
 		"$PYTHON" "$ORACLE/noncausal_mass.py" 0.05 "$DEMO" 8 $kind.kv
 		kv-decode -m "$DEMO" --device cuda --ids -n 3 --gate $kind -o after.kv $kind.kv
-		"$PYTHON" "$ORACLE/gates.py" 0.1 "$DEMO" $kind after.kv
+		"$PYTHON" "$ORACLE/gate_scores.py" 0.1 "$DEMO" $kind after.kv
 	done
 	for method in compactor noncausal kvzap; do
 		for device in cpu cuda; do
