@@ -138,6 +138,16 @@ near() {
 	kv-prefill -m "$DEMO" --ids --dtype f32 --keys q8_0 --values q4_0 --gate mlp -o x.kv 200.ids
 	kv-decode -m "$DEMO" -n 3 --gate mlp -o y.kv x.kv
 	kv-score --method kvzap y.kv | kv-check -q
+	# and with full rows behind them
+	kv-prefill -m "$DEMO" --ids --dtype f32 --gate values -o x.kv 200.ids
+	kv-quantize --keys kivi4 --values kivi4 -o y.kv x.kv
+	assert_equal "$(gates y.kv)" "$(gates x.kv)"
+	kv-prefill -m "$DEMO" --ids --gate values -r y.kv -o z.kv 40.ids
+	kv-decode -m "$DEMO" -n 3 --gate values -o a.kv z.kv
+	assert_equal "$(see a.kv '[len(v) for l in s.layers for v in l.gate_scores.values]')" '243 243 243 243 243 243 243 243'
+	see a.kv '[list(v)[:200] for v in s.layers[2].gate_scores.values]' >first
+	see x.kv '[list(v) for v in s.layers[2].gate_scores.values]' >want
+	cmp first want
 }
 
 @test "kvzap scores a row as the gate did, fastkvzip, too, and both ends first" {

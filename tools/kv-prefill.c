@@ -158,6 +158,9 @@ set_stored(const struct model *m, const struct kv_reader *from)
 		if (stored.residual != 0 && norms_wanted)
 			input_refuse_residual(from, "norms of value outputs are made of rows of "
 			    "one type: leave out --value-norms");
+		if (stored.residual != 0 && noncausal != NOT_GIVEN)
+			input_refuse_residual(from, "its tokens run one by one, and attend to no "
+			    "chunk: leave out --noncausal");
 		if (stored.residual != 0 && (evicts() || prefill.adapter != NULL))
 			input_refuse_residual(from, "no single row can be dropped: evict before "
 			    "kv-quantize");
