@@ -2,6 +2,7 @@
 # A usual run takes a sample of what has many cases of one kind; CONTRIBUTING.md says where.
 # ALL=cases: every case. ALL=1: every case, and the emulator takes up threads in all three orders,
 # not in the random one alone. ALL=orders: all three, of the emulated ops on a sample of the cases.
+# ALL=ops: every case of the emulated ops, and a sample of the rest.
 # QUICK=1: without the files that take long.
 
 BATS = bats
@@ -23,10 +24,10 @@ unit:
 
 # Of the unit tests these take a sample of their cases with -s.
 takes_sample = $(O)/tests/unit/ops $(O)/tests/unit/model_generate_emulated
-sample_option = $(if $(ALL),, -s)
+sample_option = $(if $(filter-out ops,$(ALL)),, -s)
 order_option = $(if $(filter 1 orders,$(ALL)), -a)
 ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if \
-	$(filter 1 cases,$(ALL)),, -s)$(order_option))
+	$(filter 1 cases ops,$(ALL)),, -s)$(order_option))
 # Parts that run kernels of Hopper, too; all cases of those with ALL=1 alone
 hopper_parts = attend | between | windows
 hopper_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if \
