@@ -274,7 +274,7 @@ static int
 lines_about_codecs(const char *text)
 {
 	static const char *const words[] = { " queries ", " own keys ", " mass ", " paid ",
-	    " value norms ", " scores ", " bits of ", " pages of ", " clusters of ",
+	    " value norms ", " scores ", " non-causal ", " bits of ", " pages of ", " clusters of ",
 	    " low rank ", "tokens ",
 	    "logits ", "retrieval head " };
 	char line[2048];
