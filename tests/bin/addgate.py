@@ -28,7 +28,7 @@ def gated(path, label):
         if section.type == "gATE":
             continue
         l = section.layer
-        if section.type in ("sCOR", "KEYS") and l > done:
+        if section.type in ("nCAU", "sCOR", "KEYS") and l > done:
             gate = kvwrite.Section("gATE", layer=l, element=4)
             yield gate, scores(layers[l].positions, l, label)
             done = l
