@@ -293,7 +293,9 @@ scored() {
 		gated "$method" "$@"
 		set -- "${words[@]}"
 	fi
+	# what always stays must not be more than the budgets that are tested
 	[ "$method" != rkv ] || set -- --window 3 "$@"
+	[ "$method" != compactor ] || set -- --sink 3 --recent 2 "$@"
 	if [ "$method" = qfilter ]; then
 		"$PYTHON" "$ORACLE/sine_filters.py" "$name.kv" "$name.filters"
 		set -- --filters "$name.filters" "$@"
