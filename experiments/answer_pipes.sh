@@ -10,8 +10,9 @@
 . "$KVPIPE_METHODS/common.sh"
 
 adapter=''
+gate=''
 retriever=''
-settings adapter retriever
+settings adapter gate retriever
 
 # full: the prompt, with its last 64 queries, the attention that its rows have received, query
 # statistics and norms of value outputs
@@ -87,6 +88,12 @@ drafted() {
 looked_ahead() {
 	[ -n "$adapter" ] || die "$model has no adapter: name one with --adapter"
 	full | kv-observe -q -m "$model" --lookahead "$adapter"
+}
+
+# gated: with what the gate $gate says
+gated() {
+	[ -n "$gate" ] || die "$model has no gate: name one with --gate"
+	shared prefill --gate "$gate"
 }
 
 # method_seen METHOD: the snapshot that a script of examples/methods lets the model answer from,

@@ -37,6 +37,13 @@ METHODS = {
     "expectedattention": ("full | kv-score --method expected --epsilon 0.01",
                           "--policy ada-kvpress"),
     "capkv": ("full | kv-score --method capkv", ""),
+    "leverage": ("full | kv-score --method leverage", ""),
+    "noncausal": ("shared prefill --noncausal 0 | kv-score --method noncausal", ""),
+    "compactor": ("shared prefill --noncausal 8 | kv-score --method compactor",
+                  "--policy ada-kvpress"),
+    "triattention": ("full | kv-score --method triattention", ""),
+    "rkv": ("full | kv-score --method rkv", ""),
+    "kvzap": ("gated | kv-score --method kvzap", "--policy global --recent 16"),
     "criticalkv": (f"{SNAPKV} 64 --kernel 5", "--first-stage 0.5 --epsilon 0.0064"),
     "chunkkv": (f"{SNAPKV} 64 --kernel 5", "--select chunk=20"),
     "snapkv-8": (f"{SNAPKV} 8 --kernel 7 --pool max", ""),
@@ -59,7 +66,8 @@ def chosen_methods(options):
     names = options.methods
     if names is None:
         names = [name for name, (pipeline, _) in METHODS.items()
-                 if options.adapter or "looked_ahead" not in pipeline]
+                 if (options.adapter or "looked_ahead" not in pipeline)
+                 and (options.gate or "gated" not in pipeline)]
     for name in names:
         if name not in METHODS:
             raise TaskError(f"--methods {name}: there is no such method; there are "
@@ -162,6 +170,7 @@ def parse():
     parser = argparse.ArgumentParser(description="scores against what the answer looks at")
     add_arguments(parser)
     add_answer_arguments(parser)
+    parser.add_argument("--gate", metavar="DIR", help="of KVzap for this model")
     parser.add_argument("--adapter", metavar="DIR", help="of LookaheadKV for this model")
     parser.add_argument("--groups", type=int, default=0, metavar="N",
                         help="also for each of N groups of layers, one behind the other")
@@ -184,7 +193,8 @@ def parse():
 def main():
     options = parse()
     methods = chosen_methods(options)
-    settings = [f"adapter={options.adapter}"] if options.adapter else []
+    settings = [f"{name}={value}" for name in ("adapter", "gate")
+                if (value := getattr(options, name))]
     pipes = Pipes(options, settings)
 
     def measure_one(where, record, names):

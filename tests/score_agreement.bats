@@ -110,7 +110,7 @@ refused() {
 	assert_equal "$(line truth '{k: v for k, v in o["all"].items() if k[:4] not in ("kept", "best")}')" \
 	    "{'tau': 1.0, 'recall@0.2': 1.0, 'regret@0.2': 0.0}"
 	assert_equal "$(line truth '[min(line["all"]["regret@0.2"] for line in lines if line["name"] != "truth") > 0,
-	    all(l["all"]["best@0.2"] >= l["all"]["kept@0.2"] for l in lines), len(lines)]')" "[True, True, 27]"
+	    all(l["all"]["best@0.2"] >= l["all"]["kept@0.2"] for l in lines), len(lines)]')" "[True, True, 32]"
 	# sorted by recall
 	assert_equal "$(sed -n 's/^| \([a-z].*\) | 1\.00 | 100\.0 .*/\1/p;' table)" truth
 	assert_equal "$(awk '/^\|---/ { getline; print $2; exit }' table)" truth
