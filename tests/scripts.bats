@@ -55,7 +55,8 @@ sorted_calls() {
 	local shell method
 	stub_programs
 	other_model other
-	printf 'random.recent=7\nstop=a\\nb\nheads=mask\nadapter=mask\nretriever=mask\nfilters=mask\n' >conf
+	mkdir gate
+	printf 'random.recent=7\nstop=a\\nb\nheads=mask\nadapter=mask\nretriever=mask\nfilters=mask\ngate=gate\n' >conf
 	printf '1 0 0\n0.5 0 0\n' >mask
 	for method in $(methods); do
 		in_sample 4 || continue
@@ -116,7 +117,7 @@ sorted_calls() {
 			run bash "$ROOT/examples/methods/$method.sh" -m model -r 0.2
 			[ ! -e ran ] || fail "$method: $name"
 			case $name in
-			adapter | draft_model | filters | heads | retriever | instruction | stop) ;;
+			adapter | draft_model | filters | gate | heads | query_stats | retriever | instruction | stop) ;;
 			*)
 				[ "$status" -eq 2 ] || fail "$method: $name: $status, $output"
 				assert_output --regexp "^$method.sh: model/kvpipe-methods.conf: line 1: $name: not "
