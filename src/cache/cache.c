@@ -137,16 +137,6 @@ cache_want_noncausal(struct cache *c, uint32_t first)
 	return c->lists[ROW_NONCAUSAL] != NULL ? 0 : MODEL_ENOMEM;
 }
 
-void
-cache_pause_lists(struct cache *c, int paused)
-{
-	int i;
-
-	for (i = 0; i < ROW_LISTS; i++)
-		if (c->lists[i] != NULL)
-			c->lists[i]->paused = paused;
-}
-
 int
 cache_want_indexes(struct cache *c, unsigned kinds)
 {

@@ -11,7 +11,7 @@
 #include "cache/row_lists.h"
 #include "model/gate.h"
 
-/* What row_lists.h has of the rows of a cache */
+/* The lists of a cache (row_lists.h) */
 enum { ROW_GATE, ROW_NONCAUSAL, ROW_LISTS };
 
 /* Attention mass of the rows of a layer: the sum over all queries so far, for H2O. */
@@ -85,8 +85,6 @@ int cache_want_mass(struct cache *);
  * made, loaded and saved. Only for an empty cache. Return 0, or MODEL_ENOMEM. */
 int cache_want_gate(struct cache *, const struct gate *);
 int cache_want_noncausal(struct cache *, uint32_t first);
-/* Pauses the lists of c, or goes on: rows that run will not stay. */
-void cache_pause_lists(struct cache *, int paused);
 /* Has indexes of these kinds (1 << enum kv_kind each) loaded with the rows, extended for appended
  * rows, and saved. Only for an empty cache. Returns 0, or MODEL_ENOMEM. */
 int cache_want_indexes(struct cache *, unsigned kinds);

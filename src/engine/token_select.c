@@ -1,6 +1,7 @@
 /* token_select.c - selects which tokens of a prompt reach later layers, or the model at all */
 #include <stdlib.h>
 
+#include "cache/set_aside.h"
 #include "engine/token_select.h"
 
 uint32_t
@@ -267,8 +268,7 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
     struct engine_error *e)
 {
 	struct cache *c = q->cache;
-	struct attention_mass *mass = c->mass;          /* only for the second run */
-	struct query_stats *query_stats = c->query_stats;
+	struct set_aside aside;                 /* for the second run */
 	struct prompt_stream s = { .sequence = NULL };
 	float *product;
 	uint32_t *keep, i;
@@ -278,9 +278,7 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
 	product = engine_alloc(n, sizeof *product, e);
 	keep = engine_alloc(k, sizeof *keep, e);
 	rc = product != NULL && keep != NULL ? ENGINE_OK : e->code;
-	c->mass = NULL;
-	c->query_stats = NULL;
-	cache_pause_lists(c, 1);
+	aside = cache_set_aside(c, 1);
 	if (rc == ENGINE_OK)
 		rc = engine_ran(e, prompt_open(&s, q, NULL, ids, n, e->text, sizeof e->text));
 	if (rc == ENGINE_OK)
@@ -292,8 +290,6 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
 	free(keep);
 	if (rc == ENGINE_OK)
 		rc = engine_ran(e, cache_clear(c));
-	c->mass = mass;
-	c->query_stats = query_stats;
-	cache_pause_lists(c, 0);
+	cache_put_back(c, &aside);
 	return rc;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cache/set_aside.h"
 #include "forward/forward_internal.h"
 
 /* to[n][E] of dtype <- n keys from row `from` on of a layer's, in the type that they have. scratch:
@@ -72,18 +73,14 @@ run_input_unstored(const struct model *m, struct sequence *s, struct workspace *
 {
 	struct cache *c = s->cache;
 	uint32_t position = c->next_position;
-	struct layer_index *index = c->index;
-	struct query_stats *query_stats = c->query_stats;
+	struct set_aside aside;
 	int rc = reserve_positions(s, n, err, errlen);
 
-	c->index = NULL;                /* these rows are not indexed, nor their queries counted */
-	c->query_stats = NULL;
-	cache_pause_lists(c, 1);
-	if (rc == 0)
-		rc = run_chunks(m, s, ws, in, n, &position, obs, step, err, errlen);
-	c->index = index;
-	c->query_stats = query_stats;
-	cache_pause_lists(c, 0);
+	if (rc != 0)
+		return rc;
+	aside = cache_set_aside(c, 0);
+	rc = run_chunks(m, s, ws, in, n, &position, obs, step, err, errlen);
+	cache_put_back(c, &aside);
 	if (rc != 0)
 		return rc;
 	if (obs != NULL && observe_own(obs, c, (uint32_t)n) != 0) {
@@ -124,9 +121,7 @@ run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *
     const struct observation *obs, char *err, size_t errlen)
 {
 	struct cache *c = s->cache;
-	struct attention_mass *mass = c->mass;
-	struct layer_index *index = c->index;
-	struct query_stats *query_stats = c->query_stats;
+	struct set_aside aside;
 	int rc;
 
 	if ((rc = check_positions(c, N, err, errlen)) != 0)
@@ -135,20 +130,14 @@ run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *
 		snprintf(err, errlen, "no memory for %u more rows", N);
 		return MODEL_ENOMEM;
 	}
-	c->mass = NULL;
-	c->index = NULL;
-	c->query_stats = NULL;
-	cache_pause_lists(c, 1);
+	aside = cache_set_aside(c, 1);
 	c->ran += l == 0 ? N : 0;
 	ws->adapter = adapter;
 	workspace_use(ws, x);
 	forward(m, s, ws, pos, N, l, l + 1, obs);
 	workspace_use(ws, NULL);
 	ws->adapter = NULL;
-	c->index = index;
-	c->mass = mass;
-	c->query_stats = query_stats;
-	cache_pause_lists(c, 0);
+	cache_put_back(c, &aside);
 	drop_last(c, N, l, l + 1);
 	if (cache_log(c, KV_EVENT_RUN, N, l, l + 1) == 0)
 		return 0;
