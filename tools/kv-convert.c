@@ -105,7 +105,6 @@ open_file(const struct input_twice *in, const char *path)
 	char descriptor[32], err[1024], *one, *two;
 	const struct overrides o = { .notice = { warn_notice, NULL } };
 	struct safetensors *st = NULL;
-	struct engine_error e;
 	int rc;
 
 	snprintf(descriptor, sizeof descriptor, "/proc/self/fd/%d", in->fd);
@@ -114,8 +113,7 @@ open_file(const struct input_twice *in, const char *path)
 	if (one == NULL || two == NULL)
 		die(EXIT_RUN, "out of memory");
 	rc = safetensors_open_file(dirname(one), basename(two), &o, &st, err, sizeof err);
-	if (rc != 0)
-		must(engine_fail_model(&e, rc, err), &e);
+	must_model(rc, err);
 	free(one);
 	free(two);
 	return st;

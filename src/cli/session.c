@@ -95,22 +95,18 @@ open_model(struct session *s, char *err, size_t errlen)
 static void
 open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need need)
 {
-	struct engine_error e;
 	char err[1024];
-	int rc;
 
 	s->adapter = NULL;
 	s->head = NULL;
 	s->gate = NULL;
 	s->warned = 0;
 	session_find_folder();
-	if ((rc = model_folder_without_config(settings.model, err, sizeof err)) != 0)
-		must(engine_fail_model(&e, rc, err), &e);
+	must_model(model_folder_without_config(settings.model, err, sizeof err), err);
 	s->tokenizer = need == TOKENIZER_NEEDED ? session_tokenizer() :
 	    session_tokenizer_if_there(settings.model, "ids need none");
 	s->device = device_open();
-	if ((rc = open_model(s, err, sizeof err)) != 0)
-		must(engine_fail_model(&e, rc, err), &e);
+	must_model(open_model(s, err, sizeof err), err);
 	overrides_sign();
 	choose_products(s->model);
 	identify_tokenizer(s, like);
@@ -177,15 +173,13 @@ warn_made_for(const char *dir, int by_samples)
 void
 session_adapter(struct session *s, const char *dir)
 {
-	struct engine_error e;
 	char err[1024];
 	int rc;
 
 	report_enter(REPORT_LOAD);
 	rc = adapter_open(dir, s->model, overrides_given(), &s->adapter, err, sizeof err);
 	report_leave();
-	if (rc != 0)
-		must(engine_fail_model(&e, rc, err), &e);
+	must_model(rc, err);
 	overrides_sign();
 	warn_made_for(dir, s->adapter->by_samples);
 }
@@ -213,14 +207,12 @@ check_tokenizer_of_head(const struct session *s, const char *dir)
 void
 session_head(struct session *s, const char *dir)
 {
-	struct engine_error e;
 	char err[1024];
 	int rc;
 
 	report_enter(REPORT_LOAD);
 	rc = retrieval_head_open(dir, s->model, overrides_given(), &s->head, err, sizeof err);
-	if (rc != 0)
-		must(engine_fail_model(&e, rc, err), &e);
+	must_model(rc, err);
 	overrides_sign();
 	warn_made_for(dir, s->head->by_samples);
 	check_tokenizer_of_head(s, dir);
@@ -231,15 +223,13 @@ session_head(struct session *s, const char *dir)
 void
 session_gate(struct session *s, const char *dir)
 {
-	struct engine_error e;
 	char err[1024];
 	int rc;
 
 	report_enter(REPORT_LOAD);
 	rc = gate_open(dir, s->model, overrides_given(), &s->gate, err, sizeof err);
 	report_leave();
-	if (rc != 0)
-		must(engine_fail_model(&e, rc, err), &e);
+	must_model(rc, err);
 	overrides_sign();
 	warn_made_for(dir, s->gate->by_samples);
 	sign_text("gate", s->gate->label);
@@ -277,8 +267,7 @@ session_load(struct session *s, const struct memory_demand *d)
 	if (rc == 0 && s->gate != NULL)
 		rc = gate_bind(s->gate, err, sizeof err);
 	report_leave();
-	if (rc != 0)
-		must(engine_fail_model(&e, rc, err), &e);
+	must_model(rc, err);
 }
 
 void

@@ -23,14 +23,11 @@ void
 session_find_folder(void)
 {
 	static char *folder;
-	struct engine_error e;
 	char err[1024];
-	int rc;
 
 	if (folder != NULL)
 		return;
-	if ((rc = model_folder(settings.model, &folder, err, sizeof err)) != 0)
-		must(engine_fail_model(&e, rc, err), &e);
+	must_model(model_folder(settings.model, &folder, err, sizeof err), err);
 	settings.model = folder;
 }
 

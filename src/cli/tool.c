@@ -402,6 +402,15 @@ must(int rc, const struct engine_error *e)
 		die_of(e);
 }
 
+void
+must_model(int rc, const char *err)
+{
+	struct engine_error e;
+
+	if (rc != 0)
+		must(engine_fail_model(&e, rc, err), &e);
+}
+
 void *
 must_have(void *p, const struct engine_error *e)
 {

@@ -90,6 +90,8 @@ int failed(const struct engine_error *e);
 /* Dies with the exit code and message of e, unless rc is ENGINE_OK; must_have(): unless p is
  * not NULL, and returns p. */
 void must(int rc, const struct engine_error *e);
+/* As must(), of a code and message of model/. */
+void must_model(int rc, const char *err);
 void *must_have(void *p, const struct engine_error *e);
 /* Returns the error message of the device, or NULL. die() appends it, since a device error is
  * then the cause of what it reports. Set by device_open(). */
