@@ -33,6 +33,7 @@ cpu_gelu(struct dev *d, float *x, size_t n)
 }
 
 struct gates {
+	const struct simd *simd;
 	const struct gate_sinks *w;
 	const float *q, *k;
 	float *score, *scratch;
@@ -43,20 +44,6 @@ static size_t
 scratch_of(const struct gate_sinks *w)
 {
 	return 2 * (size_t)w->width + w->sinks;
-}
-
-/* y[m] <- x[m], normalised */
-static void
-normalise(float *y, const float *x, const struct norm *norm, uint32_t m)
-{
-	float sum = 0, scale;
-	uint32_t i;
-
-	for (i = 0; i < m; i++)
-		sum += x[i] * x[i];
-	scale = 1 / sqrtf(sum / (float)m + norm->eps);
-	for (i = 0; i < m; i++)
-		y[i] = x[i] * scale * norm->w[i];
 }
 
 /* Returns the share of the row in the softmax over it and the sinks, for one query, already
@@ -91,9 +78,10 @@ gate_part(void *arg, size_t item, int thread)
 	float *q = a->scratch + (size_t)thread * scratch_of(w), *k = q + m, sum = 0;
 	uint32_t r;
 
-	normalise(k, a->k + item * m, &w->k_norm, w->width);
+	a->simd->rmsnorm(k, a->k + item * m, w->k_norm.w, m, w->k_norm.eps);
 	for (r = 0; r < w->group; r++) {
-		normalise(q, a->q + (item * w->group + r) * m, &w->q_norm, w->width);
+		a->simd->rmsnorm(q, a->q + (item * w->group + r) * m, w->q_norm.w, m,
+		    w->q_norm.eps);
 		sum += share(q, k, w->base + g * m * w->sinks, w->bias[g * w->group + r], k + m, w);
 	}
 	a->score[item] = sum / (float)w->group;
@@ -103,7 +91,7 @@ void
 cpu_gate_scores(struct dev *d, float *score, const float *q, const float *k,
     const struct gate_sinks *w, uint32_t N)
 {
-	struct gates a = { .w = w, .q = q, .k = k, .score = score };
+	struct gates a = { .simd = d->simd, .w = w, .q = q, .k = k, .score = score };
 	const size_t all = (size_t)N * w->heads;
 
 	if (d->error[0] != '\0' || N == 0)

@@ -58,33 +58,32 @@ forget_values(void)
 	text_mass = probe_mass = gate_scores = noncausal = NULL;
 }
 
+/* Are these the scores of a gate of the method? */
+static void
+check_gate(const struct kv_reader *r, const struct kv_section *sec, const struct kv_values *v)
+{
+	const char *name = scorer.method->name;
+	const size_t n = strcspn(v->label, " ");
+
+	if (n != strlen(name) || strncmp(v->label, name, n) != 0)
+		die(EXIT_RUN, "%s: layer %u has scores of a gate of %.*s, and method %s needs one "
+		    "of its own", kv_reader_name(r), sec->layer, (int)n, v->label, name);
+}
+
 /* At mASS, pAID, gATE or nCAU: returns a copy of its values. */
 static float *
-take_values(struct kv_reader *r)
+take_values(struct kv_reader *r, const struct kv_section *sec)
 {
 	struct kv_values v;
 	float *copy;
 
 	input_check(r, kv_load_values(r, &v));
+	if (sec->kind == KV_GATE)
+		check_gate(r, sec, &v);
 	copy = must_alloc(v.n, sizeof *copy);
 	if (v.n > 0)
 		memcpy(copy, v.value, v.n * sizeof *copy);
 	return copy;
-}
-
-/* At gATE: are the scores of a gate of the method? */
-static void
-check_gate(struct kv_reader *r, uint32_t layer)
-{
-	const char *name = scorer.method->name;
-	struct kv_values v;
-	size_t n;
-
-	input_check(r, kv_load_values(r, &v));
-	n = strcspn(v.label, " ");
-	if (n != strlen(name) || strncmp(v.label, name, n) != 0)
-		die(EXIT_RUN, "%s: layer %u has scores of a gate of %.*s, and method %s needs one "
-		    "of its own", kv_reader_name(r), layer, (int)n, v.label, name);
 }
 
 /* ---- query statistics of a layer ---- */
@@ -269,15 +268,14 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		else if (sec.kind == KV_QSTA && (needs & NEED_QUERY_STATS))
 			take_query_stats(r, sec.layer);
 		else if (sec.kind == KV_MASS && (needs & NEED_MASS))
-			text_mass = take_values(r);
+			text_mass = take_values(r, &sec);
 		else if (sec.kind == KV_PAID && (needs & NEED_PROBE_MASS))
-			probe_mass = take_values(r);
+			probe_mass = take_values(r, &sec);
 		else if (sec.kind == KV_NCAU && (needs & NEED_NONCAUSAL))
-			noncausal = take_values(r);
-		else if (sec.kind == KV_GATE && (needs & NEED_GATE)) {
-			check_gate(r, sec.layer);
-			gate_scores = take_values(r);
-		} else if (sec.kind != at && (sec.kind == KV_KEYS || n_held > 0) &&
+			noncausal = take_values(r, &sec);
+		else if (sec.kind == KV_GATE && (needs & NEED_GATE))
+			gate_scores = take_values(r, &sec);
+		else if (sec.kind != at && (sec.kind == KV_KEYS || n_held > 0) &&
 		    needs & NEED_VALUES) {
 			hold(r);
 			continue;

@@ -90,22 +90,28 @@ struct later {
 	float *mass, *probe_mass, *gate, *noncausal, *score;
 };
 
-/* Returns the later rows' part of packed lists, R for each KV head; to be freed. */
-static float *
-take_later(const float *from, uint32_t R, const struct kv_rows *rows, const uint32_t *first,
-    struct engine_error *e)
+/* *packed, R lists for each KV head, or NULL <- *later: the part of the later rows. */
+static int
+take_later(const float **packed, float **later, uint32_t R, const struct kv_rows *rows,
+    const uint32_t *first, struct engine_error *e)
 {
-	float *to = engine_alloc(kv_rows_total(rows) * R, sizeof *to, e), *end = to;
+	const float *from = *packed;
+	float *end;
 	uint32_t g, r, n;
 
-	for (g = 0; to != NULL && g < rows->heads; g++)
+	if (from == NULL)
+		return ENGINE_OK;
+	*packed = *later = end = engine_alloc(kv_rows_total(rows) * R, sizeof *end, e);
+	if (end == NULL)
+		return e->code;
+	for (g = 0; g < rows->heads; g++)
 		for (r = 0; r < R; r++, from += rows->count[g]) {
 			n = rows->count[g] - first[g];
 			if (n > 0)
 				memcpy(end, from + first[g], n * sizeof *end);
 			end += n;
 		}
-	return to;
+	return ENGINE_OK;
 }
 
 /* Changes *in to the later rows only. Call later_free(), also after a failure. */
@@ -133,17 +139,10 @@ later_init(struct later *later, struct score_input *in, const uint32_t *first,
 	later->score = engine_alloc(kv_rows_total(&later->rows), sizeof *later->score, e);
 	if (later->score == NULL)
 		return e->code;
-	if (in->mass != NULL &&
-	    (in->mass = later->mass = take_later(in->mass, R, rows, first, e)) == NULL)
-		return e->code;
-	if (in->probe_mass != NULL && (in->probe_mass = later->probe_mass =
-	    take_later(in->probe_mass, R, rows, first, e)) == NULL)
-		return e->code;
-	if (in->gate != NULL &&
-	    (in->gate = later->gate = take_later(in->gate, 1, rows, first, e)) == NULL)
-		return e->code;
-	if (in->noncausal != NULL && (in->noncausal = later->noncausal =
-	    take_later(in->noncausal, 1, rows, first, e)) == NULL)
+	if (take_later(&in->mass, &later->mass, R, rows, first, e) != ENGINE_OK ||
+	    take_later(&in->probe_mass, &later->probe_mass, R, rows, first, e) != ENGINE_OK ||
+	    take_later(&in->gate, &later->gate, 1, rows, first, e) != ENGINE_OK ||
+	    take_later(&in->noncausal, &later->noncausal, 1, rows, first, e) != ENGINE_OK)
 		return e->code;
 	in->first_row = later->first_row;
 	in->rows = &later->rows;

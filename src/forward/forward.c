@@ -153,7 +153,6 @@ static void
 note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
 {
 	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
-
 	struct cache *c = p->s->cache;
 
 	sequence_appended(p->s, l, p->pos, p->N);

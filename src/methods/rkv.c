@@ -1,7 +1,7 @@
 /* rkv.c - rows that the last queries attend to, and whose keys few others repeat
  *
  * Cai et al. 2025, "R-KV: Redundancy-aware KV Cache Compression for Training-Free Reasoning Models
- * Acceleration", as the authors' program has it. Of the rows before the window of W queries (8)
+ * Acceleration", as the authors' program has it. A row before the window of W queries (8) has
  *
  *     score = lambda importance - (1 - lambda) redundancy,        lambda 0.07 (the paper: 0.1).
  *
@@ -28,8 +28,10 @@ static const double LIKE = 0.5;
 
 struct work {
 	float *key;                     /* [n][E] over their lengths */
-	double *sum;                    /* [E] of all keys; also one query's logits [front] */
-	double *logits;                 /* [n] */
+	double *sum;                    /* [E] of all keys */
+	double *length;                 /* [n] of the keys */
+	double *logits;                 /* [n] of one query */
+	double *redundancy;             /* [n] */
 	float *importance, *pooled;     /* [front] */
 };
 
@@ -38,7 +40,9 @@ free_work(struct work *w)
 {
 	free(w->key);
 	free(w->sum);
+	free(w->length);
 	free(w->logits);
+	free(w->redundancy);
 	free(w->importance);
 	free(w->pooled);
 }
@@ -47,11 +51,13 @@ static int
 alloc_work(struct work *w, size_t n, size_t E)
 {
 	*w = (struct work){ .key = malloc((n * E + 1) * sizeof *w->key),
-	    .sum = calloc(E + 1, sizeof *w->sum), .logits = malloc((n + 1) * sizeof *w->logits),
+	    .sum = calloc(E + 1, sizeof *w->sum), .length = malloc((n + 1) * sizeof *w->length),
+	    .logits = malloc((n + 1) * sizeof *w->logits),
+	    .redundancy = malloc((n + 1) * sizeof *w->redundancy),
 	    .importance = calloc(n + 1, sizeof *w->importance),
 	    .pooled = malloc((n + 1) * sizeof *w->pooled) };
-	if (w->key != NULL && w->sum != NULL && w->logits != NULL && w->importance != NULL &&
-	    w->pooled != NULL)
+	if (w->key != NULL && w->sum != NULL && w->length != NULL && w->logits != NULL &&
+	    w->redundancy != NULL && w->importance != NULL && w->pooled != NULL)
 		return 0;
 	free_work(w);
 	return -1;
@@ -84,9 +90,9 @@ greatest_logit(const struct score_input *in, const float *q, const float *key, d
 	return most;
 }
 
-/* w->importance[front] <- the mean softmax of the queries. length: [n] of the keys */
+/* w->importance[front] <- the mean softmax of the queries. */
 static void
-make_importance(struct work *w, const struct score_input *in, const double *length, uint32_t front)
+make_importance(struct work *w, const struct score_input *in, uint32_t front)
 {
 	const size_t E = in->width, row = (size_t)in->queries_heads * E;
 	const float *q = in->queries + (size_t)in->head * in->query_heads * E;
@@ -96,18 +102,18 @@ make_importance(struct work *w, const struct score_input *in, const double *leng
 		first = in->sees > 0 && in->window_pos[i] >= in->sees ? kv_rows_before(
 		    in->rows->pos[0], front, in->window_pos[i] - in->sees + 1) : 0;
 		for (s = first; s < front; s++)
-			w->logits[s] = greatest_logit(in, q, w->key + s * E, length[s]);
+			w->logits[s] = greatest_logit(in, q, w->key + s * E, w->length[s]);
 		softmax(w->logits + first, front - first);
 		for (s = first; s < front; s++)
 			w->importance[s] += (float)(w->logits[s] / in->window);
 	}
 }
 
-/* redundancy[n] <- the softmax of the mean cosines. */
+/* w->redundancy[n] <- the softmax of the mean cosines. */
 static void
-make_redundancy(const struct work *w, double *redundancy, uint32_t n, size_t E)
+make_redundancy(struct work *w, uint32_t n, size_t E)
 {
-	double total = 0, cosine;
+	double *redundancy = w->redundancy, total, cosine;
 	uint32_t i, j, like;
 	size_t e;
 
@@ -131,9 +137,9 @@ make_redundancy(const struct work *w, double *redundancy, uint32_t n, size_t E)
 	softmax(redundancy, n);
 }
 
-/* w->key <- the keys over their lengths; w->sum <- their sum; length[n] <- their lengths. */
+/* w->key <- the keys over their lengths; w->sum <- their sum; w->length <- their lengths. */
 static void
-take_keys(struct work *w, const struct score_input *in, double *length)
+take_keys(struct work *w, const struct score_input *in)
 {
 	const size_t E = in->width, size = kv_row_bytes(in->key_type, E);
 	const uint32_t n = in->rows->count[0];
@@ -144,9 +150,9 @@ take_keys(struct work *w, const struct score_input *in, double *length)
 	for (s = 0; s < n; s++) {
 		key = w->key + s * E;
 		kv_rows_to_f32(key, (const char *)in->keys + s * size, in->key_type, E, 1);
-		length[s] = sqrt(squared_length(key, E)) + 1e-8;
+		w->length[s] = sqrt(squared_length(key, E)) + 1e-8;
 		for (e = 0; e < E; e++) {
-			key[e] = (float)(key[e] / length[s]);
+			key[e] = (float)(key[e] / w->length[s]);
 			w->sum[e] += key[e];
 		}
 	}
@@ -158,24 +164,20 @@ score_rkv(const struct score_input *in, const struct score_options *opt, float *
 {
 	const uint32_t n = in->rows->count[0];
 	const uint32_t front = kv_rows_before(in->rows->pos[0], n, in->window_pos[0]);
-	double *redundancy = malloc((2 * (size_t)n + 1) * sizeof *redundancy);
 	struct work w;
 	uint32_t s;
 
-	if (redundancy == NULL || alloc_work(&w, n, in->width) != 0) {
-		free(redundancy);
+	if (alloc_work(&w, n, in->width) != 0)
 		return -1;
-	}
-	take_keys(&w, in, redundancy + n);
-	make_importance(&w, in, redundancy + n, front);
+	take_keys(&w, in);
+	make_importance(&w, in, front);
 	pool_rows(w.pooled, w.importance, front, opt->kernel, POOL_MAX);
-	make_redundancy(&w, redundancy, n, in->width);
+	make_redundancy(&w, n, in->width);
 	for (s = 0; s < front; s++)
 		score[s] = (float)(opt->lambda.value * w.pooled[s] -
-		    (1 - opt->lambda.value) * redundancy[s]);
+		    (1 - opt->lambda.value) * w.redundancy[s]);
 	for (; s < n; s++)
 		score[s] = INFINITY;
-	free(redundancy);
 	free_work(&w);
 	return 0;
 }
