@@ -123,14 +123,7 @@ near() {
 	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values small.kv
 	kv-score --method recent small.kv | kv-evict --positions compact --budget 40 -o moved.kv
 	"$PYTHON" "$ORACLE/gate_scores.py" 3e-6 values moved.kv
-	want=$(gates moved.kv)
-	kv-quantize --keys q4_0 --values int8 -o quantised.kv moved.kv
-	kv-quantize1b -g 16 -o bits.kv moved.kv
-	kv-index --pages -o pages.kv moved.kv
-	for file in quantised bits pages; do
-		kv-check -q $file.kv
-		assert_equal "$(gates $file.kv)" "$want"
-	done
+	passed_on gates moved.kv
 	kv-observe -m "$DEMO" --repeat-context -o observed.kv values.kv
 	assert_equal "$(gates observed.kv)" "$(gates values.kv)"
 	kv-check -q observed.kv

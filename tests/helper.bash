@@ -326,3 +326,17 @@ agrees() {
 all_agree() {
 	"$PYTHON" "$ORACLE/scores.py" <comparisons
 }
+
+# passed_on SEE SNAPSHOT: the programs that quantise and index the snapshot pass on what SEE prints
+# of it
+passed_on() {
+	local see=$1 from=$2 want file
+	want=$("$see" "$from")
+	kv-quantize --keys q4_0 --values int8 -o quantised.kv "$from"
+	kv-quantize1b -g 16 -o bits.kv "$from"
+	kv-index --pages -o pages.kv "$from"
+	for file in quantised bits pages; do
+		kv-check -q $file.kv
+		assert_equal "$("$see" $file.kv)" "$want"
+	done
+}

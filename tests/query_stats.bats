@@ -99,13 +99,11 @@ counts() {
 	want=$(stats 200.kv)
 	kv-score --method recent 200.kv | kv-evict --budget 50 -o small.kv
 	kv-score --method recent small.kv | kv-evict --positions compact --budget 40 -o moved.kv
-	kv-quantize --keys q4_0 --values int8 -o quantised.kv moved.kv
-	kv-quantize1b -g 16 -o bits.kv moved.kv
-	kv-index --pages -o pages.kv moved.kv
-	for file in small moved quantised bits pages; do
+	for file in small moved; do
 		kv-check -q $file.kv
 		assert_equal "$(stats $file.kv)" "$want"
 	done
+	passed_on stats moved.kv
 	# keys were turned to positions 0 to 39: the next position is 40, and so are those that expected looks at
 	kv-score --method expected -o scored.kv moved.kv
 	"$PYTHON" "$ORACLE/scores.py" 5e-6 moved.kv scored.kv expected
