@@ -3,8 +3,8 @@
  * query heads of a KV head (kv-snapshot(5), 4.25)
  *
  * Compactor (Chari, Van Durme 2025), as kvpress's NonCausalAttnPress has it: logits are q.k, not
- * divided by sqrt(E). Chunks begin at the position `first`; rows before it get 0. Rows of a chunk
- * that do not run together are judged in the parts that do. Letters as in ops.h. */
+ * divided by sqrt(E). Chunks begin at the position `first`; rows before it get 0. A chunk
+ * that runs in several parts is computed part by part. Letters as in ops.h. */
 #ifndef KVPIPE_NONCAUSAL_MASS_H
 #define KVPIPE_NONCAUSAL_MASS_H
 

@@ -30,8 +30,8 @@ int query_calibration_load(struct query_calibration *out, const char *path, stru
 void query_calibration_free(struct query_calibration *);        /* all zero is allowed */
 
 /* *stats <- sums over one query with this mean, covariance, and, if the file has them, moduli (else
- * stats->modulus is NULL); numbers[] has room
- * for kv_query_stats_numbers() and keeps them. ENGINE_EDAMAGED: the file is of another model. */
+ * stats->modulus is NULL); numbers[] has room for kv_query_stats_numbers() and keeps them.
+ * ENGINE_EDAMAGED: the file is of another model. */
 int query_calibration_layer(const struct query_calibration *, const struct kv_model *,
     uint32_t layer, double *numbers, struct kv_query_stats *stats, struct engine_error *);
 

@@ -220,7 +220,7 @@ find_kind(struct gate_loader *ld)
 	return MODEL_OK;
 }
 
-/* What the configuration, which need not be there, says of the model. */
+/* Compares the model with the one that config.json names, if the folder has it. */
 static int
 check_model(struct gate_loader *ld)
 {
