@@ -32,9 +32,9 @@ export KV_PRODUCTS=f32
 [ -n "${PYTHON:-}" ] || PYTHON=$(sh "$ROOT/tests/python.sh")
 export PYTHON
 
-# all_cases: does every case run, not a sample (make test ALL=cases, ALL=orders, ALL=1)?
+# all_cases: does every case run, not a sample (make test ALL=cases, ALL=1)?
 all_cases() {
-	[ -n "${ALL:-}" ] && [ "$ALL" != ops ]
+	[ "${ALL:-}" = cases ] || [ "${ALL:-}" = 1 ]
 }
 
 # oneDNN compiles its products anew in each process: 25 ms, with AVX2 15.

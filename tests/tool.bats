@@ -10,7 +10,7 @@ teardown() {
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	FILTERS=("kv-score --method knorm" "kv-evict --rate 1" kv-quantize1b)
-	ALL=(kv-check kv-evict kv-footprint kv-info kv-quantize1b kv-score kv-tokenize)
+	PROGRAMS=(kv-check kv-evict kv-footprint kv-info kv-quantize1b kv-score kv-tokenize)
 }
 
 snapshot() {
@@ -23,7 +23,7 @@ large() {
 }
 
 @test "--help begins with the synopsis and lists every option once" {
-	for tool in "${ALL[@]}"; do
+	for tool in "${PROGRAMS[@]}"; do
 		run -0 --separate-stderr $tool --help
 		assert_equal "$stderr" ""
 		assert_line --index 0 --regexp "^usage: $tool "
@@ -38,7 +38,7 @@ large() {
 }
 
 @test "--version names the program and the libraries" {
-	for tool in "${ALL[@]}"; do
+	for tool in "${PROGRAMS[@]}"; do
 		run -0 $tool --version
 		assert_line --index 0 --regexp "^$tool [0-9.]+$"
 		assert_line --index 1 --regexp '^lz4 [0-9.]+, xxHash [0-9.]+, jansson [0-9.]+$'
@@ -96,7 +96,7 @@ did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttentio
 }
 
 @test "options that are not there, incomplete or too many print the synopsis and exit with 2" {
-	for tool in "${ALL[@]}"; do
+	for tool in "${PROGRAMS[@]}"; do
 		for wrong in --nonsense --help=1 -Q; do
 			run -2 --separate-stderr $tool $wrong
 			assert_equal "$output" ""

@@ -213,3 +213,9 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 	run grep -rlE 'setlocale' --include='*.[ch]' --include='*.cu' {libkvfile,src,cpu,gpu,tools}
 	[ -z "$output" ] || assert_output src/chat/jinja_builtin.c
 }
+
+# ALL has several values; a test that asked for "not empty" failed with one that came later.
+@test "no test reads ALL but the helper" {
+	run grep -nE '\$\{?ALL\b' tests/*.bats examples/*/*.bats
+	assert_output ''
+}
