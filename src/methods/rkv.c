@@ -74,6 +74,25 @@ dot(const float *a, const float *b, size_t E)
 	return sum;
 }
 
+/* Returns whether the product is above LIKE. First in f32, in lanes, which is ten times as fast and
+ * off by less than `slack` for rows of length 1. */
+static int
+is_like(const float *a, const float *b, size_t E)
+{
+	const float slack = (float)E * 0x1p-22f;
+	float lane[8] = { 0 }, sum = 0;
+	size_t e, i;
+
+	for (e = 0; e + 8 <= E; e += 8)
+		for (i = 0; i < 8; i++)
+			lane[i] += a[e + i] * b[e + i];
+	for (i = 0; i < 8; i++)
+		sum += lane[i];
+	for (; e < E; e++)
+		sum += a[e] * b[e];
+	return sum > (float)LIKE - slack && dot(a, b, E) > LIKE;
+}
+
 /* Returns the greatest logit of a key for the query heads of the KV head in one query row. */
 static double
 greatest_logit(const struct score_input *in, const float *q, const float *key, double length)
@@ -125,7 +144,7 @@ make_redundancy(struct work *w, uint32_t n, size_t E)
 	for (i = 0; i < n; i++) {
 		like = 0;
 		for (j = n; j-- > 0;)
-			if (j != i && dot(w->key + i * E, w->key + j * E, E) > LIKE) {
+			if (j != i && is_like(w->key + i * E, w->key + j * E, E)) {
 				like = j;
 				break;
 			}
