@@ -1,55 +1,7 @@
 #!/usr/bin/env bats
 # kv-evict's policies: budgets that differ by layer and KV head, head masks, rows that are not ranked
-#
-# tests/oracle/budgets.py works out which rows must stay; the figures of the formulas stand in tests/unit/methods_budgets.c.
 
-load helper
-
-setup_file() {
-	cd "$BATS_FILE_TMPDIR" || return
-	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 97 --scores random -o even.kv
-	mksnapshot -L 3 -H 6 -G 3 -E 4 -N 97,64,131 -T 140 --ragged --scores random -o ragged.kv
-	# few values, so that most rows tie; the same in every layer
-	for ((i = 0; i < 388; i++)); do echo $((i * i * 7919 % 11)); done >few
-	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 97 --scores few -o ties.kv
-	# the last 6 of 97 rows of each head are an observation window
-	for ((i = 0; i < 388; i++)); do ((i % 97 < 91)) && echo $((i * i * 7919 % 1009)) || echo inf; done >windowed
-	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 97 --scores windowed -o window.kv
-	for ((i = 0; i < 300; i++)); do ((i < 292)) && echo $((i * i * 7919 % 1009)) || echo inf; done >deep
-	mksnapshot -L 30 -H 1 -G 1 -E 4 -N 300 --scores deep -o deep.kv
-	printf '%s\n' '0.9 0.1 0.5 0.49' '1 1 1 0' '0.1 0.2 0.3 0.4' '0.6 0.6 0.6 0.6' '0 -3 7 0.5' | tr ' ' '\t' >mask.tsv
-}
-
-setup() {
-	cd "$BATS_FILE_TMPDIR" || return
-}
-
-# try SNAPSHOT OPTION ...: evicts, and notes the run for judge
-try() {
-	local out=$BATS_TEST_TMPDIR/$((++number)).kv
-	kv-evict -q "${@:2}" "$1.kv" -o "$out"
-	echo "$1.kv $out ${*:2}" >>"$BATS_TEST_TMPDIR/runs"
-}
-
-# judge HEADS: all runs left the rows that they must
-judge() {
-	run "$PYTHON" "$ORACLE/budgets.py" <"$BATS_TEST_TMPDIR/runs"
-	assert_success
-	assert_output "$1 heads"
-}
-
-# policy NAME OPTION ...: with budgets and rates of all kinds
-policy() {
-	for name in even ragged ties window; do
-		try $name --policy "$@" --budget 24
-		try $name --policy "$@" --rate 0.4
-		try $name --policy "$@" --budget 40 --sink 3 --recent 5
-		try $name --policy "$@" --rate 0.3 --since 60 --recent 4
-		try $name --policy "$@" --rate 0.2 --of tokens
-		try $name --policy "$@" --rate 0.3 --skip-layers 0,2
-	done
-	judge 414
-}
+load budgets
 
 @test "uniform: every KV head keeps its budget" { policy uniform; }
 @test "pyramid: the layers' budgets fall as in KVCache-Factory" { policy pyramid; }
@@ -100,58 +52,6 @@ policy() {
 @test "ada-kvpress: all but the safe rows of a layer compete" { policy ada-kvpress; }
 @test "ada-pyramid: KV heads share what the pyramid gives to their layer" { policy ada-pyramid; }
 @test "ada-pyramid-exact: the same of the exact pyramid" { policy ada-pyramid-exact; }
-@test "global: the rows of all layers compete" { policy global; }
-
-@test "composite: the best rows of a layer's KV heads compete as one, and its heads keep equally many" {
-	mksnapshot -L 3 -H 6 -G 3 -E 4 -N 97,97,97,64,64,64,131,131,131 -T 140 --scores random -o layers.kv
-	kv-score --method random even.kv | kv-evict --budget 60 | kv-score --method random -s 7 -o heads.kv
-	for name in even layers heads ties window; do
-		for options in "--budget 24" "--rate 0.4" "--budget 40 --sink 3 --recent 5" "--rate 0.3 --since 60 --recent 4" \
-		    "--rate 0.2 --of tokens" "--rate 0.3 --skip-layers 0,2" "--rate 0.01" "--rate 0.03 --recent 9" "--rate 1"; do
-			# from 60 on heads have different numbers of rows in these
-			[[ $name$options = @(layers|heads)*since* ]] || try $name --policy composite $options
-		done
-	done
-	try even --policy composite --select layer --rate 0.3 --sink 2
-	try window --policy composite --select layer --budget 20
-	judge $(((3 * 9 + 8) * 20 + 8 * 9 + 40))
-	kv-evict --policy KVCompose --rate 0.3 even.kv -o a.kv
-	kv-evict --policy composite --rate 0.3 <even.kv | cmp a.kv -
-	run "$PYTHON" -c "
-import sys; sys.path.insert(0, '$ROOT/tests/format'); import kvread
-with open('a.kv', 'rb') as f: rows = [l.rows for l in kvread.read(f).layers]
-print(all(len(set(n)) == 1 for n in rows), len({n[0] for n in rows}) > 2, rows[0][0] == max(n[0] for n in rows), sum(map(sum, rows)))"
-	assert_output "True True True $((4 * 145))" # a rate of 0.3 of 5 x 97 composite tokens
-}
-
-@test "composite: what it cannot do is refused, with the numbers" {
-	run -2 --separate-stderr kv-evict --policy composite --budget 9 ragged.kv -o y.kv
-	assert_regex "$stderr" '^kv-evict: layer 0 KV heads 0 and 1 have [0-9]+ and [0-9]+ rows: with policy composite they keep equally many$'
-	run -2 --separate-stderr kv-evict --policy composite --budget 9 --select chunk=5 even.kv -o y.kv
-	assert_equal "$stderr" "kv-evict: --select chunk=5: not with policy composite, which counts rows: use --select layer"
-	run -2 --separate-stderr kv-evict --policy composite --budget 9 --head-mask mask.tsv even.kv -o y.kv
-	assert_equal "$stderr" "kv-evict: --head-mask: not with composite, where heads depend on each other"
-	# 5 layers, 4 KV heads, 6 of 97 rows of each always kept
-	run -2 --separate-stderr kv-evict --policy composite --rate 0.06 --small refuse window.kv -o y.kv
-	assert_equal "$stderr" "kv-evict: a budget of 116 of all 1940 rows is too small: 120 are always kept"
-	run -0 --separate-stderr kv-evict --policy composite --rate 0.06 window.kv -o y.kv
-	assert_equal "$stderr" "kv-evict: the budget is smaller than what is always kept: the cache keeps 4 more"
-	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6]"
-	# a layer that wins nothing keeps one row of each KV head
-	printf '%s\n' 9 8 7 6 5 4 3 2 1 0 2 1 >low
-	mksnapshot -L 2 -H 2 -G 2 -E 4 -N 3 --scores low -o x.kv
-	kv-evict -q --policy composite --rate 0.17 x.kv -o y.kv
-	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[1, 1] [1, 1]"
-	run -2 --separate-stderr kv-evict --policy composite --rate 0.17 --small refuse x.kv -o z.kv
-	assert_equal "$stderr" "kv-evict: a budget of 2 of all 12 rows is too small: 4 are always kept"
-	# -inf beside +inf
-	printf '%s\n' inf inf 0 -inf -inf -inf >infinite
-	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 3 --scores infinite -o x.kv
-	kv-evict -q --policy composite --rate 0.4 x.kv -o y.kv
-	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[2, 2]"
-	refute [ -e z.kv ]
-}
-
 @test "names of papers are accepted, the snapshot has ours; --list names the policies with their options" {
 	while read -r name policy; do
 		kv-evict -q --budget 24 --policy "$name" even.kv -o a.kv
@@ -216,59 +116,6 @@ print(all(len(set(n)) == 1 for n in rows), len({n[0] for n in rows}) > 2, rows[0
 	# a third of 1940 rows; each head alone would be rounded down
 	run -0 --separate-stderr kv-evict -v --rate 0.3333333333 --policy global even.kv -o out.kv
 	assert_regex "$stderr" "^kv-evict: 646 of 1940 "
-}
-
-@test "global reads a file and a pipe alike, and may leave a head without rows" {
-	kv-evict --policy global --rate 0.1 window.kv -o a.kv
-	kv-evict --policy global --rate 0.1 <window.kv | cmp a.kv -
-	cat window.kv | kv-evict --policy global --rate 0.1 - | cmp a.kv -
-	echo 9 9 9 1 1 1 2 2 2 0 0 0 >s
-	mksnapshot -L 1 -H 4 -G 4 -N 3 --scores s -o x.kv
-	kv-evict --policy global --budget 1 x.kv -o y.kv
-	assert_equal "$(see y.kv 's.layers[0].rows')" "3 0 1 0"
-}
-
-@test "what comes through a pipe waits in TMPDIR, and leaves nothing there" {
-	mkdir -p waiting
-	cat even.kv | TMPDIR=$PWD/waiting kv-evict --policy global --rate 0.1 -o a.kv
-	assert_equal "$(ls -A waiting)" ""
-	export TMPDIR=$PWD/nowhere
-	run -1 --separate-stderr bash -c 'cat even.kv | kv-evict --policy global --rate 0.1 >/dev/null'
-	assert_equal "$stderr" "kv-evict: a temporary file in $PWD/nowhere: No such file or directory"
-	kv-evict --policy global --rate 0.1 even.kv | cmp a.kv -
-}
-
-@test "global over compact positions reads the input three times and leaves the same rows" {
-	kv-evict --policy global --rate 0.2 even.kv -o a.kv
-	cat even.kv | kv-evict --policy global --rate 0.2 --positions compact -o b.kv
-	assert_equal "$(see b.kv '[l.rows for l in s.layers]')" "$(see a.kv '[l.rows for l in s.layers]')"
-	assert_equal "$(see b.kv '[s.array(l, "values", g).tolist() for l in range(5) for g in range(4)]')" \
-	    "$(see a.kv '[s.array(l, "values", g).tolist() for l in range(5) for g in range(4)]')"
-}
-
-@test "global: what is always kept in all heads together must fit, or is all that stays" {
-	run -0 --separate-stderr kv-evict --policy global --rate 0.06 window.kv -o y.kv
-	assert_equal "$stderr" "kv-evict: the budget is smaller than what is always kept: the cache keeps 4 more"
-	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6]"
-	run -2 --separate-stderr kv-evict --policy global --rate 0.06 --small refuse window.kv -o y.kv
-	assert_equal "$stderr" "kv-evict: a budget of 116 of all 1940 rows is too small: 120 are always kept"
-	kv-evict --policy global --rate 0.062 window.kv -o y.kv
-	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6]"
-}
-
-@test "a snapshot without scores, or a damaged one, is refused by global too" {
-	mksnapshot -L 2 -N 40 -o none.kv
-	run -1 --separate-stderr kv-evict --policy global --budget 3 none.kv -o y.kv
-	assert_equal "$stderr" "kv-evict: none.kv: layer 0 has no scores: run kv-score first"
-	size=$(stat -c %s even.kv)
-	for n in 1000 $((size / 2)) $((size - 1)); do
-		head -c $n even.kv >cut.kv
-		run -3 --separate-stderr kv-evict --policy global --budget 3 cut.kv -o z.kv
-		assert_regex "$stderr" truncated
-		run -3 --separate-stderr bash -c 'kv-evict --policy global --budget 3 - <cut.kv >/dev/null'
-		assert_regex "$stderr" truncated
-	done
-	refute [ -e z.kv ]
 }
 
 @test "--head-mask: streaming heads keep the ends of the text, the others all rows, without scores" {

@@ -78,6 +78,7 @@ events() {
 	same "keydiff" keydiff "budget=20 select='chunk=6 spiky=2'" --budget 20 --select 'chunk=6 spiky=2'
 	same "leverage" leverage "budget=15" --budget 15
 	same "rkv window=3" "rkv --window 3" "budget=15" --budget 15
+	same "cake window=3" "cake --window 3" "budget=15" --budget 15
 	same "lagkv lag=4 sink=1" "lagkv --lag 4 --sink 1" "budget=15" --budget 15
 }
 

@@ -119,6 +119,33 @@ setup() {
 	assert_equal "$stderr" "kv-score: --weight: method lookahead does not use it"
 }
 
+@test "cake agrees with its formula for every option, shape of heads, sliding windows and learned tokens, and so do entropy and variance" {
+	for shape in "-H 8 -G 2 -E 16 -N 80 --ragged -w 8" "-H 3 -G 3 -E 24 -N 150 -w 7 -d bf16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5" \
+	    "-L 3 -H 8 -G 2 -E 33 -N 150 -w 7 --sees 60" "-H 6 -G 3 -E 24 -N 150 -w 9 --softcap 3" "-N 150 -w 4 --own 5" "-N 40 --own 9" "-N 6 -w 6"; do
+		mksnapshot $shape -o x.kv
+		agrees 2e-6 cake
+		agrees 2e-6 cake window=3 reduce=max kernel=7 pool=max order=reduce-first
+		agrees 2e-6 cake kernel=1 gamma=0 reduce=sum
+		agrees 2e-6 cake window=1 gamma=3.5
+		agrees 2e-6 cake kernel=1 since=70
+	done
+	all_agree
+	kv-prefill -m "$DEMO" --dtype f32 --observe 32 -o x.kv "$ROOT/examples/prompts/harbour.txt"
+	kv-score --method CAKE -o y.kv x.kv
+	echo "5e-6 x.kv y.kv cake" >comparisons
+	all_agree
+	assert_regex "$(see y.kv 's.layers[1].scores.label')" \
+	    '^cake window=32 kernel=5 pool=avg reduce=mean order=pool-first gamma=200 entropy=[0-9.]+ variance=0\.[0-9]+$'
+	# a layer without rows in front of its window
+	mksnapshot -N 6 -w 6 -o x.kv
+	kv-score --method cake -o y.kv x.kv
+	assert_regex "$(see y.kv 's.layers[0].scores.label')" ' entropy=0 variance=0$'
+	run -2 --separate-stderr kv-score --method cake --gamma -1 x.kv
+	assert_equal "$stderr" "kv-score: --gamma -1: want 0 or more"
+	run -2 --separate-stderr kv-score --method snapkv --gamma 1 x.kv
+	assert_equal "$stderr" "kv-score: --gamma: method snapkv does not use it"
+}
+
 @test "rkv agrees with its formula for every option, shape of heads, sliding windows and softcaps" {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33 -d bf16" "-H 16 -G 2 -E 64 -d f16" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-L 3 -H 4 -G 2 --ragged"; do
 		mksnapshot -N 150 -w 9 $shape -o x.kv

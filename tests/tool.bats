@@ -68,7 +68,7 @@ told() {
 	for word in kernell kernl kernal kenrel krnl; do
 		told "--score: there is no option '$word': did you mean kernel?" kv-prefill -m x --score "snapkv $word=3" --evict rate=0.1 x
 	done
-	told "--score: there is no option 'knl', only kernel pool reduce order over-queries weight sink seed keep-last lag cross filters local norms query-stats future epsilon no-covariance no-value-norm blend lambda z-score sketch recent lazy window since" kv-prefill -m x --score "snapkv knl=3" --evict rate=0.1 x
+	told "--score: there is no option 'knl', only kernel pool reduce order over-queries weight sink seed keep-last lag cross filters local norms query-stats future epsilon no-covariance no-value-norm blend lambda gamma z-score sketch recent lazy window since" kv-prefill -m x --score "snapkv knl=3" --evict rate=0.1 x
 	told "--evict: there is no option 'skip': did you mean skip-layers?" kv-prefill -m x --evict "rate=0.1 skip=3" x
 	told "--pool: 'mx' is not one of its values, see --help: did you mean max?" kv-score --method snapkv --pool mx x
 }

@@ -37,7 +37,8 @@ static const struct tool tool = {
 	    "[-qvz] [-o FILE] [--alpha A] [--epsilon X] [--first-stage F] [--keep-queries]\n"
 	    "[--normalize] [--of WHAT] [--policy NAME] [--positions WHICH] [--progress WHEN]\n"
 	    "[--recent N] [--report FILE] [--select BY] [--since POSITION] [--sink N]\n"
-	    "[--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
+	    "[--skip-layers LIST] [--small WHAT] [--sparsity S] [--tau1 X] [--tau2 X]\n"
+	    "[snapshot]",
 	.example = "kv-evict --rate 0.1 -o small.kv scored.kv",
 	.opts = opts,
 	.more = evict_opts,

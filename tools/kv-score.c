@@ -30,11 +30,12 @@ static const struct tool tool = {
 	.name = "kv-score",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
 	    "[--blend X] [--cross] [--device DEVICE] [--epsilon X] [--filters FILE]\n"
-	    "[--future N] [--keep-last] [--kernel K] [--lag N] [--lambda X] [--lazy X]\n"
-	    "[--local N] [--no-covariance] [--no-value-norm] [--norms WHICH] [--order WHICH]\n"
-	    "[--over-queries HOW] [--pool HOW] [--progress WHEN] [--query-stats FILE]\n"
-	    "[--recent N] [--reduce HOW] [--report FILE] [--since POSITION] [--sink N]\n"
-	    "[--sketch K] [--weight WHAT] [--window W] [--z-score] [snapshot]",
+	    "[--future N] [--gamma X] [--keep-last] [--kernel K] [--lag N] [--lambda X]\n"
+	    "[--lazy X] [--local N] [--no-covariance] [--no-value-norm] [--norms WHICH]\n"
+	    "[--order WHICH] [--over-queries HOW] [--pool HOW] [--progress WHEN]\n"
+	    "[--query-stats FILE] [--recent N] [--reduce HOW] [--report FILE]\n"
+	    "[--since POSITION] [--sink N] [--sketch K] [--weight WHAT] [--window W]\n"
+	    "[--z-score] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,
@@ -201,6 +202,8 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 		l.in.keys = input_load(r);
 	must(score_layer(&scorer, &l, score, &e), &e);
 	score_label(label, sizeof label, method, &scorer.options, scorer.since, q->n);
+	if (method->needs & NEED_EACH_QUERY)
+		label_add_spread(label, sizeof label, &l.spread);
 	output_check(w, kv_write_values(w, KV_SCOR, layer, &values));
 	free(score);
 }

@@ -108,7 +108,7 @@ kind_of() {
 		kind='a whole number above 0'
 		;;
 	lambda | lazy | tsp_rate) kind='a share above 0, up to 1' ;;
-	blend | epsilon) kind='a number, 0 or above' ;;
+	blend | epsilon | gamma | tau1 | tau2) kind='a number, 0 or above' ;;
 	threshold) kind='a number' ;;
 	keys | policy | pool | values) kind='a word of letters and digits' ;;
 	adapter | draft_model | filters | gate | heads | query_stats | retriever)

@@ -21,7 +21,7 @@ static const char score_words[] =
 #include "methods/list.h"
     "lookahead= kernel= pool= reduce= order= over-queries= weight= sink= seed= keep-last lag= "
     "cross filters= local= norms= query-stats= future= epsilon= no-covariance "
-    "no-value-norm blend= lambda= z-score sketch= recent= lazy= window= since=";
+    "no-value-norm blend= lambda= gamma= z-score sketch= recent= lazy= window= since=";
 #undef METHOD
 #define POLICY(name, ...) name " "
 static const char policy_names[] =
@@ -54,9 +54,9 @@ static const struct {
 	{ "by", "layer head", NULL },
 	{ "device", "cpu cuda auto", NULL },
 	{ "dtype", "bf16 f16 f32", NULL },
-	{ "evict", "budget= rate= budgets= threshold= of= policy= alpha= normalize select= "
-	    "first-stage= epsilon= "
-	    "head-mask= sparsity= sink= recent= small= since= skip-layers=", NULL },
+	{ "evict", "budget= rate= budgets= threshold= of= policy= alpha= normalize "
+	    "tau1= tau2= select= first-stage= epsilon= head-mask= sparsity= sink= recent= "
+	    "small= since= skip-layers=", NULL },
 	{ "keys", row_types, NULL },
 	{ "method", method_names, NULL },
 	{ "norms", "product mean keys values", NULL },

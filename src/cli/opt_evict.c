@@ -27,6 +27,7 @@ static uint32_t budget = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN, since;
 static double rate;                     /* 0 = not given */
 static double alpha = REAL_NOT_GIVEN, sparsity = REAL_NOT_GIVEN, threshold = REAL_NOT_GIVEN;
 static double first_stage = REAL_NOT_GIVEN, epsilon = REAL_NOT_GIVEN;
+static double tau1 = REAL_NOT_GIVEN, tau2 = REAL_NOT_GIVEN;
 static const char *policy_name = "uniform", *select_name = "head", *of_name = "rows";
 static const char *small_name = "keep";
 static const char *heads_path, *budgets_path, *skip_text;
@@ -47,6 +48,10 @@ const struct opt evict_opts[] = {
 	    "ada: smallest budget of a KV head, as a share of the even one (0.2)", OPT_HOW },
 	{ 0, "normalize", OPT_FLAG, &normalize, 1, NULL,
 	    "ada: weigh heads by the share of their scores within the budget", OPT_HOW },
+	{ 0, "tau1", OPT_REAL, &tau1, 0, "X",
+	    "cake: temperature of a layer's entropy, above 0 (1)", OPT_HOW },
+	{ 0, "tau2", OPT_REAL, &tau2, 0, "X",
+	    "cake: temperature of a layer's variance, above 0 (1)", OPT_HOW },
 	{ 0, "select", OPT_STRING, &select_name, 0, "BY",
 	    "head: each KV head its own rows; layer: all the same; chunk=N [spiky=M]", OPT_HOW },
 	{ 0, "first-stage", OPT_SHARE, &first_stage, 0, "F",
@@ -160,6 +165,19 @@ set_selection(struct evict_options *o)
 	o->spiky = spiky;
 }
 
+/* Returns a temperature of the policy, or 1. */
+static double
+temperature(const struct policy *policy, const char *name, double given)
+{
+	if (given == REAL_NOT_GIVEN)
+		return 1;
+	if (!names_word(policy->uses, name))
+		die(EXIT_USAGE, "--%s: policy %s does not use it", name, policy->name);
+	if (!(given > 0))
+		die(EXIT_USAGE, "--%s: %g is not above 0", name, given);
+	return given;
+}
+
 static void
 check_policy(struct evict_options *o, int looks)
 {
@@ -169,8 +187,8 @@ check_policy(struct evict_options *o, int looks)
 		die(EXIT_USAGE, "--policy: there is no '%s' in kv-evict --list%s", policy_name,
 		    name_hint(NAME_POLICY, policy_name));
 	if (policy->global && !looks)
-		die(EXIT_USAGE, "--policy %s compares the scores of all layers, so it works "
-		    "after prefill only: use kv-evict", policy->name);
+		die(EXIT_USAGE, "--policy %s compares all layers, so it works after prefill "
+		    "only: use kv-evict", policy->name);
 	if (alpha != REAL_NOT_GIVEN && !names_word(policy->uses, "alpha"))
 		die(EXIT_USAGE, "--alpha: policy %s does not use it", policy->name);
 	if (normalize && !names_word(policy->uses, "normalize"))
@@ -180,6 +198,8 @@ check_policy(struct evict_options *o, int looks)
 	o->policy = policy;
 	o->alpha = alpha != REAL_NOT_GIVEN ? alpha : 0.2;
 	o->normalize = normalize;
+	o->tau1 = temperature(policy, "tau1", tau1);
+	o->tau2 = temperature(policy, "tau2", tau2);
 }
 
 /* --budgets and --threshold stand in place of one budget for all */
@@ -325,6 +345,8 @@ opt_evict_list_of_rows(struct evictor *v, const char *path)
 	refuse_with_rows("policy", strcmp(policy_name, "uniform") != 0);
 	refuse_with_rows("alpha", alpha != REAL_NOT_GIVEN);
 	refuse_with_rows("normalize", normalize);
+	refuse_with_rows("tau1", tau1 != REAL_NOT_GIVEN);
+	refuse_with_rows("tau2", tau2 != REAL_NOT_GIVEN);
 	refuse_with_rows("select", strcmp(select_name, "head") != 0);
 	refuse_with_rows("first-stage", first_stage != REAL_NOT_GIVEN);
 	refuse_with_rows("epsilon", epsilon != REAL_NOT_GIVEN);
@@ -381,6 +403,10 @@ opt_evict_sign(const struct evictor *v)
 		sign_real("alpha", o->alpha);
 	if (normalize)
 		sign_count("normalize", 1);
+	if (names_word(o->policy->uses, "tau1")) {
+		sign_real("tau1", o->tau1);
+		sign_real("tau2", o->tau2);
+	}
 	if (o->same_rows)
 		sign_text("select", select_name);
 	if (o->first_stage > 0) {

@@ -18,7 +18,7 @@ static uint32_t lag = NOT_GIVEN, local = NOT_GIVEN, sketch = NOT_GIVEN;
 static uint32_t future = NOT_GIVEN, last_rows = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
 static double epsilon = REAL_NOT_GIVEN, lazy = REAL_NOT_GIVEN, lambda = REAL_NOT_GIVEN;
-static double blend = REAL_NOT_GIVEN;
+static double blend = REAL_NOT_GIVEN, variance_weight = REAL_NOT_GIVEN;
 static int keep_last, cross, no_covariance, no_value_norm, z_score;
 
 const struct opt score_opts[] = {
@@ -59,6 +59,8 @@ const struct opt score_opts[] = {
 	    "compactor: weight of leverage beside attention (0.35)", OPT_HOW },
 	{ 0, "lambda", OPT_REAL, &lambda, 0, "X",
 	    "rkv: weight of importance beside redundancy, 0 to 1 (0.07)", OPT_HOW },
+	{ 0, "gamma", OPT_REAL, &variance_weight, 0, "X",
+	    "cake: weight of the variance beside the mean (200)", OPT_HOW },
 	{ 0, "z-score", OPT_FLAG, &z_score, 1, NULL,
 	    "triattention: standardise the scores of each query head", OPT_HOW },
 	{ 0, "sketch", OPT_COUNT, &sketch, 0, "K",
@@ -119,6 +121,7 @@ refuse_all_unused(const struct method *method)
 	refuse_unused(method, "z-score", z_score);
 	refuse_unused(method, "blend", blend != REAL_NOT_GIVEN);
 	refuse_unused(method, "lambda", lambda != REAL_NOT_GIVEN);
+	refuse_unused(method, "gamma", variance_weight != REAL_NOT_GIVEN);
 	refuse_unused(method, "sketch", sketch != NOT_GIVEN);
 }
 
@@ -175,18 +178,25 @@ set_share(struct score_real *to, const char *option, double value)
 	set_real(to, value);
 }
 
+/* *to <- the value of an option that is a weight, if it is given. */
+static void
+set_weight(struct score_real *to, const char *option, double value)
+{
+	if (value < 0)
+		die(EXIT_USAGE, "--%s %g: want 0 or more", option, value);
+	if (value != REAL_NOT_GIVEN)
+		set_real(to, value);
+}
+
 /* *o <- the options of expected and capkv. */
 static void
 set_later_queries(struct score_options *o)
 {
 	if (future == 0)
 		die(EXIT_USAGE, "--future: want at least one position");
-	if (epsilon < 0)
-		die(EXIT_USAGE, "--epsilon %g: want 0 or more", epsilon);
 	if (future != NOT_GIVEN)
 		o->future = future;
-	if (epsilon != REAL_NOT_GIVEN)
-		set_real(&o->epsilon, epsilon);
+	set_weight(&o->epsilon, "epsilon", epsilon);
 	o->covariance &= !no_covariance;
 	o->value_norm &= !no_value_norm;
 }
@@ -235,10 +245,8 @@ opt_score(struct scorer *s, const char *name)
 	set_later_queries(&o);
 	set_share(&o.lazy, "lazy", lazy);
 	set_share(&o.lambda, "lambda", lambda);
-	if (blend < 0)
-		die(EXIT_USAGE, "--blend %g: want 0 or more", blend);
-	if (blend != REAL_NOT_GIVEN)
-		set_real(&o.blend, blend);
+	set_weight(&o.blend, "blend", blend);
+	set_weight(&o.gamma, "gamma", variance_weight);
 	if (last_rows != NOT_GIVEN)
 		o.recent = last_rows;
 	o.keep_last = keep_last;

@@ -210,8 +210,10 @@ layer_input(struct evict_input *in, const struct snapshot_evictor *v, struct kv_
 	    .next_position = head->next_position, .tokens = (uint32_t)v->tokens,
 	    .rows = kv_current_rows(r) };
 	if (sec->kind == KV_SCOR) {
-		if ((code = kv_load_values(r, &scores)) >= 0)
+		if ((code = kv_load_values(r, &scores)) >= 0) {
 			in->score = scores.value;
+			in->spread_known = label_spread(scores.label, &in->spread);
+		}
 	} else
 		code = kv_load_rows(r, &in->rows);
 	return engine_read(e, r, code);

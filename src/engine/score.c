@@ -341,6 +341,7 @@ read_input(struct scorer *s, struct score_job *job, struct host_input *host, str
 	    s->method->needs & NEED_QUERIES ? &in->queries : &in->window_mass, e)) != ENGINE_OK)
 		return rc;
 	in->queries_heads = in->query_heads;
+	in->of_query = in->query_heads * in->stride;
 	in->softcap = job->softcap;
 	if (job->mass_slot >= 0) {
 		rc = readback_end(&s->readback, &s->device, job->mass_slot, &mass, e);
@@ -412,12 +413,26 @@ refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer, struc
 	return ENGINE_OK;
 }
 
+/* *sum <- that of a layer, the sum over its KV heads. */
+static void
+add_spread(struct attention_spread *sum, const struct attention_spread *spread, uint32_t heads)
+{
+	uint32_t g;
+
+	*sum = (struct attention_spread){ 0, 0 };
+	for (g = 0; g < heads; g++) {
+		sum->entropy += spread[g].entropy;
+		sum->variance += spread[g].variance;
+	}
+}
+
 int
 score_finish(struct scorer *s, struct score_job *job, float *score, struct engine_error *e)
 {
 	const struct kv_rows *rows = job->in.rows;
 	struct score_job asked = *job;
 	struct host_input host = { .keys = NULL };
+	struct attention_spread spread[SCORE_HEADS] = { { 0, 0 } };
 	uint32_t first[SCORE_HEADS], g;
 	const float *made;
 	int rc;
@@ -429,9 +444,11 @@ score_finish(struct scorer *s, struct score_job *job, float *score, struct engin
 		if (rc == ENGINE_OK)
 			spread_later(score, rows, first, made, job->in.stride);
 	} else {
+		asked.in.spread = spread;
 		if ((rc = read_input(s, &asked, &host, e)) == ENGINE_OK)
 			rc = score_on_host(s, &asked.in, first, score, e);
 		free_host_input(&host);
+		add_spread(&job->spread, spread, rows->heads);
 	}
 	return rc == ENGINE_OK ? refuse_nan(score, rows, job->in.layer, e) : rc;
 }

@@ -89,6 +89,8 @@ struct score_job {
 	/* set by score_begin(): by_op 1: the device makes the scores; slots of the scorer's
 	 * readback for what the device makes from the rows and for their mass; -1: none */
 	int by_op, made_slot, mass_slot;
+	/* with NEED_EACH_QUERY, set by score_finish() */
+	struct attention_spread spread;
 	/* set by score_choice_begin(): the rows to keep, with n from the plan, in the slot; stride
 	 * 0: all rows */
 	struct chosen chosen;

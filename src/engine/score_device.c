@@ -177,7 +177,24 @@ weighted_mass(struct scorer *s, const struct score_job *job, const struct query 
 	return ENGINE_OK;
 }
 
-/* mass (device) <- the attention mass of these rows from the queries, lists in.stride apart. */
+/* mass (device) <- the attention of each query by itself. */
+static void
+one_query_at_a_time(const struct scorer *s, const struct score_job *job, struct query query,
+    const struct layer_rows *rows, const struct layer_rows *own, float *mass)
+{
+	const struct score_input *in = &job->in;
+	uint32_t i;
+
+	query.N = 1;
+	for (i = 0; i < in->window; i++, query.pos++, mass += query.H * in->stride) {
+		s->device.ops->window_mass(s->device.dev, mass, in->stride, &query, rows, own,
+		    QUERIES_SUM);
+		query.q += (size_t)query.H * in->width;
+	}
+}
+
+/* mass (device) <- the attention mass of these rows from the queries, lists in.stride apart; with
+ * NEED_EACH_QUERY from one query after another. */
 static int
 compute_window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows,
     float *mass, struct engine_error *e)
@@ -201,8 +218,11 @@ compute_window_mass(struct scorer *s, const struct score_job *job, const struct 
 		return e->code;
 	if (s->options.weight != WEIGHT_NONE)
 		return weighted_mass(s, job, &query, rows, job->n_own > 0 ? &own : NULL, mass, e);
-	s->device.ops->window_mass(s->device.dev, mass, in->stride, &query, rows,
-	    job->n_own > 0 ? &own : NULL, s->options.over_queries);
+	if (s->method->needs & NEED_EACH_QUERY)
+		one_query_at_a_time(s, job, query, rows, job->n_own > 0 ? &own : NULL, mass);
+	else
+		s->device.ops->window_mass(s->device.dev, mass, in->stride, &query, rows,
+		    job->n_own > 0 ? &own : NULL, s->options.over_queries);
 	return ENGINE_OK;
 }
 
@@ -239,7 +259,8 @@ static int
 begin_rows(struct scorer *s, struct score_job *job, score_op *op, struct engine_error *e)
 {
 	struct score_input *in = &job->in;
-	const uint32_t lists = op != NULL ? in->rows->heads : in->query_heads;
+	const size_t lists = op != NULL ? in->rows->heads : (size_t)in->query_heads *
+	    (s->method->needs & NEED_EACH_QUERY ? in->window : 1);
 	uint64_t start[SCORE_HEADS];
 	uint32_t len[SCORE_HEADS];
 	struct layer_rows rows;

@@ -1,5 +1,5 @@
 /* global.c - one budget for the whole cache: the rows of all layers and KV heads compete, or what
- * composite.c makes of them
+ * composite.c makes of them, or whole layers (shares.c)
  *
  * KVzip's "pair" selection (Kim et al. 2025): one threshold over layers x heads x rows, so that
  * budgets follow the scores across layers and heads. The authors' code keeps scores strictly
@@ -14,7 +14,8 @@
 
 #include "methods/budgets.h"
 
-/* A list is of a KV head, with its rows; or of a layer, with its composite tokens. */
+/* A list is of a KV head, with its rows; or of a layer, with its composite tokens. With
+ * COMPETE_LAYERS there are no ranks, and `least` rows of a KV head are always kept. */
 struct global {
 	enum competitors what;
 	uint32_t heads;         /* G */
@@ -25,6 +26,11 @@ struct global {
 	uint32_t *won;          /* [lists] how many of each stay */
 	uint32_t *count;        /* [L][G] */
 	size_t lists;
+	/* COMPETE_LAYERS: [layers], and in each the always-kept rows of the longest KV head, which
+	 * `wanted` counts, too */
+	struct layer_claim *claim;
+	size_t layers;
+	uint64_t always;
 	uint64_t wanted;        /* how many of the lists --budget wants */
 	uint64_t base;          /* base of a rate */
 };
@@ -49,6 +55,7 @@ global_free(struct global *all)
 	free(all->least);
 	free(all->won);
 	free(all->count);
+	free(all->claim);
 	free(all);
 }
 
@@ -88,6 +95,40 @@ is_bare(const struct ranked *r)
 	return 0;
 }
 
+/* Adds what a layer claims. Layers without ranked rows, such as skipped ones, claim nothing and
+ * need no spread. */
+static int
+add_claim(struct global *all, const struct evict_input *in, const struct evict_options *opt,
+    const struct ranked *r, char *why, size_t size)
+{
+	struct layer_claim *claim;
+	uint32_t g, longest = 0, always, wanted;
+
+	claim = realloc(all->claim, (all->layers + 1) * sizeof *claim);
+	if (claim == NULL)
+		return EVICT_ENOMEM;
+	all->claim = claim;
+	if (grow(all, 0, r->heads) != EVICT_OK)
+		return EVICT_ENOMEM;
+	for (g = 0; g < r->heads; g++) {
+		all->least[all->lists] = always_kept(&r->always[g]);
+		all->n[all->lists++] = r->n[g];
+		longest = r->n[g] > r->n[longest] ? g : longest;
+	}
+	if (r->n[longest] > 0 && !in->spread_known) {
+		snprintf(why, size, "has scores without entropy and variance, which policy cake "
+		    "needs: make them with kv-score --method cake");
+		return EVICT_EINPUT;
+	}
+	always = always_kept(&r->always[longest]);
+	wanted = budget_wanted(opt, in, longest, r->n[longest], 1, NULL);
+	all->claim[all->layers++] = (struct layer_claim){ in->spread, r->n[longest] - always };
+	all->always += always;
+	all->wanted += wanted < r->n[longest] ? wanted : r->n[longest];
+	all->heads = r->heads;
+	return EVICT_OK;
+}
+
 int
 global_add(struct global *all, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size)
@@ -97,6 +138,11 @@ global_add(struct global *all, const struct evict_input *in, const struct evict_
 	uint32_t g, lists = all->what == COMPETE_RANKS ? 1 : in->rows->heads, wanted;
 	int code = rank_layer(&r, in, opt, why, size);
 
+	if (all->what == COMPETE_LAYERS) {
+		code = code == EVICT_OK ? add_claim(all, in, opt, &r, why, size) : code;
+		ranked_free(&r);
+		return code;
+	}
 	if (code == EVICT_OK && all->what == COMPETE_RANKS)
 		code = composite_ranks(&r, why, size);
 	for (g = 0; code == EVICT_OK && g < lists; g++)
@@ -156,6 +202,37 @@ refuse(uint64_t k, const struct global *all, uint64_t always, uint32_t rows, cha
 	return EVICT_EBUDGET;
 }
 
+/* all->count <- the always-kept rows of each KV head, and the share of its layer. */
+static int
+layer_counts(struct global *all, const struct evict_options *opt, uint64_t *beyond, char *why,
+    size_t size)
+{
+	const uint64_t always = all->always, wanted = all->wanted;
+	uint32_t *share = calloc(all->layers + 1, sizeof *share);
+	size_t i, l;
+
+	free(all->count);
+	all->count = calloc(all->lists + 1, sizeof *all->count);
+	if (share == NULL || all->count == NULL) {
+		free(share);
+		return EVICT_ENOMEM;
+	}
+	*beyond = always > wanted ? (always - wanted) * all->heads : 0;
+	share_layers(all->claim, share, all->layers, wanted > always ? wanted - always : 0,
+	    opt->tau1, opt->tau2);
+	for (i = 0; i < all->lists; i++) {
+		l = i / all->heads;
+		all->count[i] = all->n[i] - all->least[i] < share[l] ? all->n[i] :
+		    all->least[i] + share[l];
+	}
+	free(share);
+	if (*beyond == 0 || !opt->refuse_small)
+		return EVICT_OK;
+	snprintf(why, size, "a budget of %llu rows, counted in one KV head of each layer, is too "
+	    "small: %llu are always kept", (unsigned long long)wanted, (unsigned long long)always);
+	return EVICT_EBUDGET;
+}
+
 int
 global_counts(struct global *all, const struct evict_options *opt, const uint32_t **count,
     uint64_t *beyond, char *why, size_t size)
@@ -166,6 +243,12 @@ global_counts(struct global *all, const struct evict_options *opt, const uint32_
 	uint64_t always, least, filled;
 	size_t i;
 
+	if (all->what == COMPETE_LAYERS) {
+		const int code = layer_counts(all, opt, beyond, why, size);
+
+		*count = all->count;
+		return code;
+	}
 	if (all->what == COMPETE_RANKS)
 		composite_first(all->rank, all->n, all->lists);
 	always = always_kept_of_all(all);

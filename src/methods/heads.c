@@ -50,6 +50,8 @@ one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_
 		one.filter = in->filter + (size_t)g * in->width;
 	if (in->window_mass != NULL)
 		one.window_mass = in->window_mass + (size_t)g * R * in->stride;
+	if (in->spread != NULL)
+		one.spread = in->spread + g;
 	if (in->mass != NULL)
 		one.mass = in->mass + first * R;
 	if (in->gate != NULL)

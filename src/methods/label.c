@@ -1,6 +1,8 @@
 /* label.c - the options of scoring methods by name, and the label that lists them */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "methods/methods.h"
@@ -34,6 +36,8 @@ score_option(const struct score_options *opt, const char *name, uint32_t queries
 		return opt->blend.text;
 	if (strcmp(name, "lambda") == 0)
 		return opt->lambda.text;
+	if (strcmp(name, "gamma") == 0)
+		return opt->gamma.text;
 	if (strcmp(name, "lazy") == 0)
 		return opt->lazy.text;
 	if (strcmp(name, "epsilon") == 0)
@@ -74,4 +78,35 @@ score_label(char *label, size_t size, const struct method *method, const struct 
 			n += (size_t)snprintf(label + n, size - n, " %s=%" PRIu64, word, number);
 	if (since != 0)
 		snprintf(label + n, size - n, " since=%u", since);
+}
+
+void
+label_add_spread(char *label, size_t size, const struct attention_spread *spread)
+{
+	const size_t n = strlen(label);
+
+	snprintf(label + n, size - n, " entropy=%.9g variance=%.9g", spread->entropy,
+	    spread->variance);
+}
+
+/* *number <- the value of the word NAME=VALUE of a label; returns whether there is one, finite and
+ * not negative. name: " NAME=" */
+static int
+label_number(const char *label, const char *name, double *number)
+{
+	const char *at = strstr(label, name);
+	char *end;
+
+	if (at == NULL)
+		return 0;
+	at += strlen(name);
+	*number = strtod(at, &end);
+	return end != at && (*end == ' ' || *end == '\0') && isfinite(*number) && *number >= 0;
+}
+
+int
+label_spread(const char *label, struct attention_spread *spread)
+{
+	return label_number(label, " entropy=", &spread->entropy) &&
+	    label_number(label, " variance=", &spread->variance);
 }

@@ -17,6 +17,10 @@ METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order"
     "lookaheadkv lookahead-kv",
     "attention mass from learned tokens after the prompt (LookaheadKV), pooled",
     .kernel = 7, .pool = POOL_MAX, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
+METHOD(cake, NEED_WINDOW | NEED_EACH_QUERY, "window kernel pool reduce order gamma", NO_OP, "",
+    "mean and variance of the attention from the window, pooled (CAKE)",
+    .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST,
+    .gamma = { 200, "200" })
 METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", LISTS(tova), "",
     "attention of the last token to the row, the same for all heads",
     .kernel = 1, .window = 1)

@@ -34,7 +34,10 @@ enum {
 	NEED_QUERY_MODULI = 4096,       /* in.query_stats with its moduli */
 	/* in.queries in place of in.window_mass; with NEED_WINDOW */
 	NEED_QUERIES = 8192,
-	NEED_NONCAUSAL = 16384  /* in.noncausal, from kv-prefill --noncausal */
+	NEED_NONCAUSAL = 16384, /* in.noncausal, from kv-prefill --noncausal */
+	/* in.window_mass of each query by itself, and in.spread; with NEED_WINDOW, not with
+	 * NEED_LAYER */
+	NEED_EACH_QUERY = 32768
 };
 
 #define RECENT_BY_LENGTH UINT32_MAX     /* fastkvzip: a share of the text */
@@ -82,11 +85,16 @@ struct score_options {
 	struct score_real lambda;       /* rkv: weight of importance, from 0 to 1 */
 	struct score_real blend;        /* compactor: weight of leverage, 0 or more */
 	int z_score;            /* triattention: query heads are standardised */
+	struct score_real gamma;        /* cake: weight of the variance, 0 or more */
 	struct score_real lazy; /* simlayer: share of the attention */
 	/* expected, capkv, triattention: names the query statistics of a file, as filters; "" = the
 	 * text's */
 	char query_stats[17];
 };
+
+/* How evenly the attention of the observation queries is spread over the rows in front of them, and
+ * how much it differs from query to query; sums over query heads (cake.c) */
+struct attention_spread { double entropy, variance; };
 
 struct score_input {
 	uint32_t layer, layers;                 /* l of L */
@@ -106,6 +114,10 @@ struct score_input {
 	 * sum over the queries or the maximum, of the attention times its weight; or NULL */
 	const float *window_mass;
 	size_t stride;
+	/* with NEED_EACH_QUERY: window_mass is [W][H][stride], the attention of each query, and so
+	 * many numbers lie between two queries */
+	size_t of_query;
+	struct attention_spread *spread;        /* [G] with NEED_EACH_QUERY: the method sets it */
 	/* attention mass of the rows from all queries of the text so far, from the snapshot: KV
 	 * head 0's R lists of S[0], then KV head 1's, ...; or NULL */
 	const float *mass;
@@ -180,6 +192,10 @@ const char *score_option(const struct score_options *opt, const char *name, uint
  * 4.6). since: rows at lower positions were not scored; left out if 0. */
 void score_label(char *label, size_t size, const struct method *method,
     const struct score_options *opt, uint32_t since, uint32_t queries);
+/* Adds the spread of a layer's attention to its label: " entropy=E variance=V". */
+void label_add_spread(char *label, size_t size, const struct attention_spread *);
+/* Returns whether a label has both, finite and not negative; *spread <- they. */
+int label_spread(const char *label, struct attention_spread *spread);
 
 /* ---- scoring ---- */
 
@@ -200,8 +216,8 @@ struct ranked;
 
 /* The competitors for one budget of all layers: none, since there is no such budget; the rows of
  * all KV heads; or in each layer means over its KV heads of their best rows, their second best, ...
- * (composite.c) */
-enum competitors { COMPETE_NOT, COMPETE_ROWS, COMPETE_RANKS };
+ * (composite.c); or the layers as a whole, by the spread of their attention (shares.c) */
+enum competitors { COMPETE_NOT, COMPETE_ROWS, COMPETE_RANKS, COMPETE_LAYERS };
 
 /* How layers and KV heads share the budget. */
 struct policy {
@@ -244,6 +260,7 @@ struct evict_options {
 	 * is counted in rows (spiky.c); with chunk, not with by_threshold */
 	uint32_t spiky;
 	uint32_t stream_sink, stream_recent;    /* what streaming heads keep */
+	double tau1, tau2;      /* cake: temperatures of entropy and variance, above 0 */
 	/* EVICT_EBUDGET for a budget smaller than the always-kept rows; 0: they are kept */
 	int refuse_small;
 };
@@ -268,6 +285,9 @@ struct evict_input {
 	/* [sum S] for first_stage: how long what the value of the row adds to the residual stream
 	 * is, the mean over the query heads; NULL where only the numbers of rows are asked for */
 	const float *norms;
+	/* with COMPETE_LAYERS: that of the layer */
+	int spread_known;
+	struct attention_spread spread;
 	uint32_t next_position;
 	/* base of rate; 0 = the rows of the KV head, from opt.since on */
 	uint32_t tokens;

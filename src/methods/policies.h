@@ -11,7 +11,7 @@
 
 /* for --help */
 #define POLICY_NAMES "uniform, pyramid, pyramid-exact, pyramid-kvpress, ada, ada-kvpress, " \
-	"ada-pyramid, ada-pyramid-exact, global or composite"
+	"ada-pyramid, ada-pyramid-exact, global, composite or cake"
 
 POLICY("uniform", uniform, uniform, 0, "", "",
     "each KV head of each layer has the budget")
@@ -33,3 +33,5 @@ POLICY("global", uniform, uniform, COMPETE_ROWS, "", "",
     "all layers and KV heads share one budget (KVzip's pair)")
 POLICY("composite", uniform, uniform, COMPETE_RANKS, "", "kvcompose",
     "all layers share one budget, the KV heads of a layer keep equally many (KVCompose)")
+POLICY("cake", uniform, uniform, COMPETE_LAYERS, "tau1 tau2", "",
+    "layers share one budget by how their attention is spread (CAKE)")

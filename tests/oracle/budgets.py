@@ -14,6 +14,7 @@ import os
 import shlex
 import statistics
 import sys
+from decimal import Decimal
 from fractions import Fraction
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -36,6 +37,8 @@ def arguments(words):
     parser.add_argument("--policy", default="uniform")
     parser.add_argument("--alpha", type=Fraction, default=Fraction(1, 5))
     parser.add_argument("--normalize", action="store_true")
+    parser.add_argument("--tau1", type=float, default=1)
+    parser.add_argument("--tau2", type=float, default=1)
     parser.add_argument("--select", default="head")
     parser.add_argument("--head-mask")
     parser.add_argument("--sparsity", type=Fraction)
@@ -252,6 +255,33 @@ def of_composites(layers, args):
     return [[max(n, int(b))] * len(heads) for n, b, heads in zip(won, bare, layers)]
 
 
+def of_layers(layers, labels, args):
+    """Rows that stay in each head of each layer, whose preferences come from the labels."""
+    longest = [max(heads, key=lambda h: h.n) for heads in layers]
+    room = [h.n - h.always for h in longest]
+    wanted = [min(h.n, args.budget if args.budget is not None else math.floor(h.base * args.rate))
+              for h in longest]
+    budget = max(sum(wanted) - sum(h.always for h in longest), 0)
+    preference = [0] * len(layers)
+    for l, words in enumerate(labels):
+        if room[l]:
+            # tau of 0.1 and less: beyond what a float holds
+            preference[l] = (Decimal(words["entropy"]) ** (1 / Decimal(args.tau1))
+                             * Decimal(words["variance"]) ** (1 / Decimal(args.tau2)))
+    total = sum(preference)
+    quota = [math.floor(budget * p / total) if total else 0 for p in preference]
+    gets = [min(q, r) for q, r in zip(quota, room)]
+    for left in sum(quota) - sum(gets), budget - sum(quota):
+        while left and gets != room:
+            open_ = [l for l in range(len(room)) if gets[l] < room[l]]
+            more = [left // len(open_) + (i < left % len(open_)) for i in range(len(open_))]
+            for l, n in zip(open_, more):
+                n = min(n, room[l] - gets[l])
+                gets[l] += n
+                left -= n
+    return [[min(h.always + n, h.n) for h in heads] for n, heads in zip(gets, layers)]
+
+
 def table(path):
     with open(path, encoding="ascii") as file:
         return [line.split() for line in file]
@@ -290,6 +320,10 @@ def skipped(text):
     return layers
 
 
+def label_words(layer):
+    return dict(word.split("=") for word in layer.scores.label.split()[1:]) if layer.scores else {}
+
+
 def expected(old, args):
     """[layer][head] -> positions"""
     end, L = old.head["next_position"], len(old.layers)
@@ -318,6 +352,8 @@ def expected(old, args):
         counts = of_all(layers, args)
     elif args.policy == "composite":
         counts = of_composites(layers, args)
+    elif args.policy == "cake":
+        counts = of_layers(layers, [label_words(layer) for layer in old.layers], args)
     else:
         counts = [of_layer(heads, l, L, args) for l, heads in enumerate(layers)]
     want = [[h.best(c) for h, c in zip(*pair)] for pair in zip(layers, counts)]

@@ -96,6 +96,42 @@ def snapkv(snapshot, l, g, o):
     return np.concatenate([score, np.full(len(positions) - before, np.inf)])
 
 
+def attention_in_front(snapshot, l, g, o):
+    """[query head of the KV head][query of the window][row in front of it], and these rows"""
+    positions = np.array(snapshot.layers[l].positions[g])
+    keys = snapshot.array(l, 'keys', g).astype(np.float64)
+    queries, stored = stored_queries(snapshot, l)
+    W = int(o.get('window', len(stored)))
+    at = stored[len(stored) - W:]
+    before = int((positions < at[0]).sum())
+    own = own_keys(snapshot, l, g)
+    return [attention(keys, positions, queries[h, len(stored) - W:], at, sight(snapshot, l),
+                      *own)[:, :before] for h in group(snapshot, g)], before
+
+
+def cake(snapshot, l, g, o):
+    paid, before = attention_in_front(snapshot, l, g, o)
+    gamma, how = float(o.get('gamma', 200)), o.get('reduce', 'mean')
+    kernel, pool = int(o.get('kernel', 5)), o.get('pool', 'avg')
+    lists = [a.mean(0) + gamma * (a.var(0, ddof=1) if len(a) > 1 else 0) for a in paid]
+    if o.get('order', 'pool-first') == 'pool-first':
+        score = reduced([pooled(x, kernel, pool) for x in lists], how)
+    else:
+        score = pooled(reduced(lists, how), kernel, pool)
+    rows = len(snapshot.layers[l].positions[g])
+    return np.concatenate([score, np.full(rows - before, np.inf)])
+
+
+def spread(snapshot, l, o):
+    """Entropy and variance of a layer, which the label of cake's scores has"""
+    entropy = variance = 0
+    for g, positions in enumerate(snapshot.layers[l].positions):
+        for a in attention_in_front(snapshot, l, g, o)[0] if positions else ():
+            entropy -= (a * np.log(a + 1e-10)).sum()
+            variance += a.var(0, ddof=1).sum() if len(a) > 1 else 0
+    return entropy, variance
+
+
 def lookahead(snapshot, l, g, o):
     """The mean over all queries, of learned tokens too, max-pooled; no row is kept by force."""
     layer, model = snapshot.layers[l], snapshot.model
@@ -467,10 +503,10 @@ def fastkvzip(snapshot, l, g, o):
     return np.where(ends, np.inf, kvzap(snapshot, l, g, o))
 
 
-METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, kvcompose, knorm,
-                                     keydiff, lagkv, cur, qfilter, expected, capkv, triattention,
-                                     rkv, simlayer, leverage, noncausal, compactor, kvzap,
-                                     fastkvzip, recent, random)}
+METHODS = {f.__name__: f for f in (snapkv, lookahead, cake, tova, h2o, meanmass, kvzip, kvcompose,
+                                     knorm, keydiff, lagkv, cur, qfilter, expected, capkv,
+                                     triattention, rkv, simlayer, leverage, noncausal, compactor,
+                                     kvzap, fastkvzip, recent, random)}
 
 
 def drop_before(snapshot, position):
@@ -524,6 +560,13 @@ def check(limit, before, after, name, *options):
                 e = error(method(before, l, g, options), got) if positions else 0
             if not e <= float(limit):
                 print(f'{name} {options} layer {l} head {g}: error {e:.3g}, limit {limit}')
+                good = False
+        if name == 'cake':
+            words = dict(w.split('=') for w in after.layers[l].scores.label.split()[1:])
+            got = float(words['entropy']), float(words['variance'])
+            # the f32 of attention are exact to 1e-6 of each; small ones cancel in the variance
+            if not np.allclose(got, spread(before, l, options), rtol=1e-4, atol=1e-9):
+                print(f'{options} layer {l}: {got}, not {spread(before, l, options)}')
                 good = False
     return good
 

@@ -50,7 +50,7 @@ make_layer(uint32_t next)
 	keys = many(total * WIDTH);
 	values = many(total * WIDTH);
 	mass = many(total * R);
-	window_mass = many((size_t)HEADS * R * count[0]);
+	window_mass = many((size_t)WINDOW * HEADS * R * count[0]);
 	queries = many((size_t)WINDOW * HEADS * R * WIDTH);
 	query_sums = calloc((size_t)HEADS * R * WIDTH * (WIDTH + 3), sizeof *query_sums);
 	for (s = 0; s < HEADS * R * WIDTH; s++)
@@ -71,28 +71,35 @@ check_method(const struct method *m, uint32_t next)
 	const struct kv_query_stats stats = { 4, 1, query_sums, query_sums + sums,
 	    query_sums + 2 * sums };
 	static const unsigned threads[] = { 1, 2, 3, 64, 1000 };
+	struct attention_spread spread[HEADS], wanted[HEADS];
 	struct score_input in = { .layer = 2, .layers = 3, .query_heads = HEADS * R, .width = WIDTH,
 	    .rows = &rows, .keys = keys, .key_type = KV_ROW_F32, .values = values,
 	    .value_type = KV_ROW_F32, .filter = keys, .window_mass = window_mass,
-	    .stride = count[0], .mass = mass, .probe_mass = mass, .window = WINDOW,
+	    .stride = count[0], .of_query = (size_t)HEADS * R * count[0], .spread = wanted,
+	    .mass = mass, .probe_mass = mass, .window = WINDOW,
 	    .window_pos = window_pos, .next_position = next, .query_stats = &stats,
 	    .gate = keys, .noncausal = mass, .queries = queries, .queries_heads = HEADS * R,
 	    .freq = freq, .rope_dims = WIDTH, .rope_factor = 1 };
 	size_t size = kv_rows_total(&rows) * sizeof(float), i;
 	float *want = malloc(size), *score = malloc(size);
 
-	/* those that rotate keys or queries, or read queries, are called for one KV head at a time
-	 * alone */
-	if (m->needs & (NEED_ROPE | NEED_QUERIES | NEED_NONCAUSAL))
+	/* those that rotate keys or queries, or read each query, are called for one KV head at a
+	 * time alone */
+	memset(wanted, 0, sizeof wanted);
+	if (m->needs & (NEED_ROPE | NEED_QUERIES | NEED_NONCAUSAL | NEED_EACH_QUERY))
 		check(method_score(m, &in, &m->defaults, 1, want) == 0, "%s failed", m->name);
 	else
 		check(m->score(&in, &m->defaults, want) == 0, "%s failed", m->name);
+	in.spread = spread;
 	for (i = 0; i < sizeof threads / sizeof *threads; i++) {
 		memset(score, 0xff, size);
+		memset(spread, 0, sizeof spread);
 		check(method_score(m, &in, &m->defaults, threads[i], score) == 0, "%s failed",
 		    m->name);
 		check(memcmp(score, want, size) == 0, "%s: other scores from %u threads", m->name,
 		    threads[i]);
+		check(memcmp(spread, wanted, sizeof spread) == 0, "%s: another spread from %u "
+		    "threads", m->name, threads[i]);
 	}
 	free(want);
 	free(score);
