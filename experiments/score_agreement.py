@@ -41,6 +41,7 @@ METHODS = {
     "noncausal": ("shared prefill --noncausal 0 | kv-score --method noncausal", ""),
     "compactor": ("shared prefill --noncausal 8 | kv-score --method compactor",
                   "--policy ada-kvpress"),
+    "cake": ("shared prefill --observe 32 | kv-score --method cake", "--policy cake"),
     "triattention": ("full | kv-score --method triattention", ""),
     "rkv": ("full | kv-score --method rkv", ""),
     "kvzap": ("gated | kv-score --method kvzap", "--policy global --recent 16"),
