@@ -309,6 +309,7 @@ op_argmax cpu_argmax;
 op_geglu cpu_geglu;
 op_softcap cpu_softcap;
 op_mix cpu_mix;
+op_repeat_heads cpu_repeat_heads;
 op_rmsnorm cpu_rmsnorm;
 op_matmul cpu_matmul;
 op_rope cpu_rope;

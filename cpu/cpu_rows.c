@@ -1,5 +1,5 @@
 /* cpu_rows.c - ops that handle one row at a time: embed, rmsnorm, rope, append, round, swiglu,
- * mix, lse_merge, argmax */
+ * mix, repeat_heads, lse_merge, argmax */
 #include <math.h>
 
 #include "cpu/cpu_internal.h"
@@ -252,6 +252,34 @@ cpu_mix(struct dev *d, float *y, const float *x, size_t n, float a, float b)
 
 	if (d->error[0] == '\0')
 		cpu_run(d, mix_part, &m, (n + MIX_PART - 1) / MIX_PART, n);
+}
+
+struct repeat {
+	float *y;
+	const float *x;
+	size_t width;
+	uint32_t times;
+};
+
+static void
+repeat_row(void *arg, size_t n, int thread)
+{
+	const struct repeat *r = arg;
+	float *y = r->y + n * r->times * r->width;
+	uint32_t i;
+
+	(void)thread;
+	for (i = 0; i < r->times; i++, y += r->width)
+		memcpy(y, r->x + n * r->width, r->width * sizeof *y);
+}
+
+void
+cpu_repeat_heads(struct dev *d, float *y, const float *x, size_t n, uint32_t times, uint32_t E)
+{
+	struct repeat r = { y, x, E, times };
+
+	if (d->error[0] == '\0')
+		cpu_run(d, repeat_row, &r, n, n * times * E);
 }
 
 struct softcap {

@@ -296,6 +296,29 @@ gpu_mix(struct dev *d, float *y, const float *x, size_t n, float a, float b)
 		    b);
 }
 
+/* ---- repeat_heads ---- */
+
+/* A thread writes an element of y[n][times][E]. */
+static __global__ void __launch_bounds__(THREADS)
+repeat_heads(float *y, const float *x, size_t n, uint32_t times, uint32_t E)
+{
+	const size_t all = n * times * E;
+
+	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < all;
+	    i += (size_t)gridDim.x * THREADS)
+		y[i] = x[i / E / times * E + i % E];
+}
+
+void
+gpu_repeat_heads(struct dev *d, float *y, const float *x, size_t n, uint32_t times, uint32_t E)
+{
+	const size_t blocks = parts_of(n * times * E, THREADS);
+
+	if (blocks > 0)
+		LAUNCH(d, repeat_heads, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, y,
+		    x, n, times, E);
+}
+
 /* ---- softcap ---- */
 
 static __global__ void __launch_bounds__(THREADS)

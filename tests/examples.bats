@@ -82,6 +82,7 @@ graded_methods() {
 		case $name in
 		full | kivi | pyramidinfer | q4 | q8 | simlayerkv) limit=100 ;;       # whose rate is no share of the rows
 		clusterkv | fier | quest | quest-eval | shadowkv | specontext) limit=100 ;;
+		snapkv-per-query-head) limit=42 ;;      # of two query heads for each KV head
 		*) limit=21 ;;
 		esac
 		case $name in

@@ -137,13 +137,15 @@ assert o["kl_most"] > 1e-9'
 		kv-score --method snapkv -o scored.kv $name-full.kv
 		kv-evict --rate 0.2 -o $name-uniform.kv scored.kv
 		kv-evict --rate 0.2 --policy ada -o $name-ragged.kv scored.kv
+		# rows that each query head has chosen by itself
+		kv-convert -q --per-query-head $name-full.kv | kv-score --method snapkv | kv-evict --rate 0.2 -o $name-query-heads.kv
 		pairs=()
-		for kv in $name-full $name-uniform $name-ragged; do
+		for kv in $name-full $name-uniform $name-ragged $name-query-heads; do
 			kv-decode -q -m $name --ids --json --force text.ids $kv.kv >$kv.json
 			pairs+=("$kv.kv" "$kv.json")
 		done
 		errors_below 1e-4 theirs $name prompt.ids text.ids "${pairs[@]}"
-		assert_equal "$(wc -l <"$BATS_TEST_TMPDIR/errors")" 6
+		assert_equal "$(wc -l <"$BATS_TEST_TMPDIR/errors")" 8
 		run ! errors_below 1e-4 theirs $name prompt.ids text.ids $name-full.kv $name-uniform.json
 	done
 	assert_equal "$(see demo-uniform.kv 'sorted({len(p) for l in s.layers for p in l.positions})')" 60

@@ -1,4 +1,5 @@
-/* kv-convert - converts a snapshot to a safetensors file, and back
+/* kv-convert - converts a snapshot to a safetensors file, and back, or to one with rows for each
+ * query head
  *
  * The first bytes of the input tell its format. A pipe is first copied into a temporary file:
  * the header of one format needs data from everywhere in the other. */
@@ -11,24 +12,27 @@
 #include "cli/progress.h"
 #include "cli/snapshot_io.h"
 #include "cli/tool.h"
+#include "engine/per_query_head.h"
 #include "engine/safetensors_convert.h"
 #include "model/model.h"
 
 static const char *like;
-static int as_stored;
+static int as_stored, for_query_heads;
 
 static const struct opt opts[] = {
 	{ 0, "like", OPT_STRING, &like, 0, "SNAPSHOT",
 	    "use the model of this snapshot if the file does not name it", OPT_READS },
 	{ 0, "as-stored", OPT_FLAG, &as_stored, 1, NULL,
 	    "leave quantised rows as they are: tensors of bytes", OPT_WRITES },
+	{ 0, "per-query-head", OPT_FLAG, &for_query_heads, 1, NULL,
+	    "make a snapshot with rows for each query head, to choose from by itself", OPT_WRITES },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-convert",
-	.synopsis = "[-qvz] [-o FILE] [--as-stored] [--like SNAPSHOT] [--progress WHEN]\n"
-	    "[--report FILE] [file]",
+	.synopsis = "[-qvz] [-o FILE] [--as-stored] [--like SNAPSHOT] [--per-query-head]\n"
+	    "[--progress WHEN] [--report FILE] [file]",
 	.example = "kv-convert -o full.safetensors full.kv",
 	.opts = opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
@@ -47,16 +51,16 @@ is_safetensors(const struct input_twice *in)
 	    memcmp(first + 4, zero, sizeof zero) == 0 && first[8] == '{';
 }
 
-/* Names the sections that the file cannot hold. */
+/* Names the kinds of sections that were left out, 1 << enum kv_kind each. */
 static void
-say_left_behind(const struct export *x)
+say_left_behind(unsigned left)
 {
 	char names[256] = "";
 	unsigned kind;
 	size_t n;
 
 	for (kind = 0; kind <= KV_UNKNOWN; kind++)
-		if (x->left >> kind & 1) {
+		if (left >> kind & 1) {
 			n = strlen(names);
 			snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "",
 			    kind == KV_UNKNOWN ? "unknown sections" : kv_kind_type(kind));
@@ -81,7 +85,7 @@ to_safetensors(const struct input_twice *in)
 	r = input_twice_open(in);
 	must(export_measure(&x, r, &e), &e);
 	kv_close(r);
-	say_left_behind(&x);
+	say_left_behind(x.left);
 	x.to = standard ? stdout : text_create(settings.output);
 	x.name = standard ? "stdout" : settings.output;
 	progress_start("convert", x.head.model.layers, "layers");
@@ -155,6 +159,33 @@ to_snapshot(const struct input_twice *in, const char *path)
 	safetensors_close(st);
 }
 
+/* Makes a snapshot with rows for each query head. */
+static void
+to_query_heads(const char *path)
+{
+	struct per_query_head job = { .step = { progress_step, NULL },
+	    .notice = { warn_notice, NULL } };
+	struct engine_error e;
+	struct kv_reader *r;
+	struct kv_writer *w;
+	struct kv_head head;
+
+	if (like != NULL || as_stored)
+		die(EXIT_USAGE, "--per-query-head: not with --%s, which concerns safetensors files",
+		    like != NULL ? "like" : "as-stored");
+	r = input_open(path);
+	head = per_query_head_of(kv_reader_head(r));
+	if (head.model.kv_heads == kv_reader_head(r)->model.kv_heads)
+		warning("%s: each query head has rows of its own already", kv_reader_name(r));
+	w = output_create(&head);
+	progress_start("convert", head.model.layers, "layers");
+	must(per_query_head(&job, r, w, &e), &e);
+	progress_end();
+	say_left_behind(job.left);
+	output_commit(w, r);
+	kv_close(r);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -163,6 +194,10 @@ main(int argc, char **argv)
 	struct input_twice in;
 
 	output_refuse_terminal();
+	if (for_query_heads) {
+		to_query_heads(path);
+		return finish();
+	}
 	input_twice_start(&in, path);
 	if (is_safetensors(&in))
 		to_snapshot(&in, path);

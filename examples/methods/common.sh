@@ -73,6 +73,8 @@ given=
 as_ids=
 save=
 stats=
+# KV heads of what a script keeps, for each of the model's
+copies=1
 answer=32
 stop=
 keys=
@@ -519,6 +521,17 @@ percent() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" | awk 'NR == 1 { printf "%.2f", 100 * $1 }'
 }
 
+# multiplied N: N times the percentage on standard input
+multiplied() {
+	awk -v n="$1" 'NR == 1 { printf "%.2f", n * $1 }'
+}
+
+# query_heads SNAPSHOT: of each KV head
+query_heads() {
+	kv-info --json "$1" | awk '/"query_heads":/ { heads = $2 } /"kv_heads":/ { each = $2 }
+		END { print heads / each }'
+}
+
 # one_line TERMINAL: a text on standard input in one line; with a 1,
 # what would do something to a terminal is a ?
 one_line() {
@@ -550,8 +563,8 @@ report() {
 	said=$(kv-decode -q -m "$model" -n "$answer" "$@" -o "$work/after.kv" "$out")
 	kv-footprint --json "$work/after.kv" >"$work/footprint"
 	kv-info --json "$out" >"$work/info"
-	kept=$(percent share_kept <"$work/info")
-	read=$(percent share_bytes <"$work/info") terminal=''
+	kept=$(percent share_kept <"$work/info" | multiplied "$copies")
+	read=$(percent share_bytes <"$work/info" | multiplied "$copies") terminal=''
 	[ ! -t 1 ] || terminal=1
 	# a share of the bytes of all rows of $out
 	[ ! -e "$stats" ] || read=$(awk -v all="$read" -v kept="$kept" \

@@ -133,6 +133,28 @@ warn_samples(struct session *s, const char *name)
 	    name);
 }
 
+/* Fails for a snapshot that has rows for each query head where the model was opened for one with
+ * rows for each KV head, or the other way round; returns ENGINE_OK for others. */
+static int
+refuse_other_layout(const struct session *s, const struct kv_reader *snapshot,
+    struct engine_error *e)
+{
+	const struct kv_model *ours = &s->model->id;
+	struct kv_model theirs = kv_reader_head(snapshot)->model;
+	const int by_query_head = theirs.kv_heads == theirs.query_heads;
+	char err[64];
+
+	if (theirs.kv_heads == ours->kv_heads || (!by_query_head && s->model->kv_copies < 2))
+		return ENGINE_OK;
+	theirs.kv_heads = ours->kv_heads;
+	if (kv_model_diff(&theirs, ours, "", "", err, sizeof err) != 0)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_EMODEL, "%s has rows for each %s head, and what it goes with "
+	    "for each %s head: use kv-convert --per-query-head on all or none",
+	    kv_reader_name(snapshot), by_query_head ? "query" : "KV", by_query_head ? "KV" :
+	    "query");
+}
+
 int
 session_fit(struct session *s, const struct kv_reader *snapshot, struct engine_error *e)
 {
@@ -148,6 +170,8 @@ session_fit(struct session *s, const struct kv_reader *snapshot, struct engine_e
 		warn_samples(s, kv_reader_name(snapshot));
 		return ENGINE_OK;
 	}
+	if (refuse_other_layout(s, snapshot, e) != ENGINE_OK)
+		return e->code;
 	return engine_fail(e, ENGINE_EMODEL, "%s is not of the model %s: %s",
 	    kv_reader_name(snapshot), settings.model, err);
 }

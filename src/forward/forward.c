@@ -55,9 +55,12 @@ static void
 project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 {
 	const struct model_layer *w = &m->layer[l];
+	float *k = m->kv_copies > 1 ? ws->weight_k : ws->k;
+	float *v = m->kv_copies > 1 ? ws->weight_v : ws->v;
 	const struct product qkv[] = {
-		{ ws->q, &w->wq, w->bq }, { ws->k, &w->wk, w->bk }, { ws->v, &w->wv, w->bv }
+		{ ws->q, &w->wq, w->bq }, { k, &w->wk, w->bk }, { v, &w->wv, w->bv }
 	};
+	const uint32_t heads = model_weight_heads(m), E = m->id.head_width;
 	const struct adapter_layer *a = ws->adapter != NULL ? &ws->adapter->layer[l] : NULL;
 
 	if (a == NULL)
@@ -66,7 +69,11 @@ project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 		lora_project(m->ops, m->dev, qkv, (const struct lora *[]){ &a->q, &a->k, &a->v }, 3,
 		    ws->x, &w->norm, ws->xn, ws->adapter->scratch, N);
 	norm_heads(m, ws->q, &w->q_norm, N, m->id.query_heads);
-	norm_heads(m, ws->k, &w->k_norm, N, m->id.kv_heads);
+	norm_heads(m, k, &w->k_norm, N, heads);
+	if (m->kv_copies > 1) {
+		m->ops->repeat_heads(m->dev, ws->k, k, (size_t)N * heads, m->kv_copies, E);
+		m->ops->repeat_heads(m->dev, ws->v, v, (size_t)N * heads, m->kv_copies, E);
+	}
 	if (m->query_scale != 1)
 		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * w->wq.out, m->query_scale, 0);
 }

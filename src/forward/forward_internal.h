@@ -11,6 +11,8 @@ struct workspace {
 	float *own_x;                  /* device [N][D] x, unless workspace_use() has set another */
 	float *q, *o;                  /* device [N][H][E] */
 	float *k, *v;                  /* device [N][G][E] */
+	/* device [N][G / kv_copies][E] as the weights make them; NULL with one copy */
+	float *weight_k, *weight_v;
 	float *gate, *up;              /* device [N][F] */
 	float *lse;                    /* device [N][H] log-sum-exps of attention */
 	float *logits;                 /* device [V] */

@@ -11,6 +11,7 @@ workspace_new(const struct model *m, uint32_t rows)
 	size_t N = rows, f = sizeof(float);
 	size_t q_dim = (size_t)id->query_heads * id->head_width;
 	size_t kv_dim = (size_t)id->kv_heads * id->head_width;
+	size_t weight_dim = (size_t)model_weight_heads(m) * id->head_width;
 
 	if (ws == NULL)
 		return NULL;
@@ -23,6 +24,10 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->o = m->ops->alloc(m->dev, N * q_dim * f);
 	ws->k = m->ops->alloc(m->dev, N * kv_dim * f);
 	ws->v = m->ops->alloc(m->dev, N * kv_dim * f);
+	if (m->kv_copies > 1) {
+		ws->weight_k = m->ops->alloc(m->dev, N * weight_dim * f);
+		ws->weight_v = m->ops->alloc(m->dev, N * weight_dim * f);
+	}
 	ws->gate = m->ops->alloc(m->dev, N * id->ffn * f);
 	ws->up = m->ops->alloc(m->dev, N * id->ffn * f);
 	ws->lse = m->ops->alloc(m->dev, N * id->query_heads * f);
@@ -34,7 +39,7 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->gate_scores = calloc(N * id->kv_heads, f);
 	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
 	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x ||
-	    !ws->gate_scores) {
+	    !ws->gate_scores || (m->kv_copies > 1 && (!ws->weight_k || !ws->weight_v))) {
 		workspace_free(ws, m);
 		return NULL;
 	}
@@ -45,8 +50,9 @@ uint64_t
 workspace_bytes(const struct model *m, uint32_t rows)
 {
 	const struct kv_model *id = &m->id;
+	const uint32_t weight_heads = m->kv_copies > 1 ? model_weight_heads(m) : 0;
 	uint64_t E = id->head_width, floats = 2 * (uint64_t)id->hidden + id->query_heads * 2 * E +
-	    id->kv_heads * 2 * E + 2 * (uint64_t)id->ffn + id->query_heads;
+	    (id->kv_heads + weight_heads) * 2 * E + 2 * (uint64_t)id->ffn + id->query_heads;
 
 	return rows * (floats * sizeof(float) + sizeof(uint32_t)) +
 	    id->vocabulary * sizeof(float);
@@ -63,6 +69,8 @@ workspace_free(struct workspace *ws, const struct model *m)
 	m->ops->free(m->dev, ws->o);
 	m->ops->free(m->dev, ws->k);
 	m->ops->free(m->dev, ws->v);
+	m->ops->free(m->dev, ws->weight_k);
+	m->ops->free(m->dev, ws->weight_v);
 	m->ops->free(m->dev, ws->gate);
 	m->ops->free(m->dev, ws->up);
 	m->ops->free(m->dev, ws->lse);

@@ -121,7 +121,8 @@ bind_layer(struct adapter_loader *ld, uint32_t l)
 	const struct kv_model *id = &ld->a->model->id;
 	struct adapter_layer *y = &ld->a->layer[l];
 	const uint32_t D = id->hidden, F = id->ffn, last = l + 1 == id->layers;
-	const uint32_t q = id->query_heads * id->head_width, kv = id->kv_heads * id->head_width;
+	const uint32_t q = id->query_heads * id->head_width;
+	const uint32_t kv = model_weight_heads(ld->a->model) * id->head_width;
 	const struct {
 		struct lora *lora;
 		const char *part;

@@ -130,7 +130,8 @@ static int
 take_kvzap(struct gate_loader *ld, struct gate_layer *to)
 {
 	const struct kv_model *id = &ld->gate->model->id;
-	const uint32_t D = id->hidden, G = id->kv_heads, hidden = ld->gate->width;
+	const uint32_t D = id->hidden, G = model_weight_heads(ld->gate->model);
+	const uint32_t hidden = ld->gate->width;
 	int rc;
 
 	if (ld->gate->kind == GATE_LINEAR) {
@@ -149,7 +150,8 @@ static int
 take_fastkvzip(struct gate_loader *ld, struct gate_layer *to)
 {
 	const struct kv_model *id = &ld->gate->model->id;
-	const uint32_t D = id->hidden, G = id->kv_heads, m = ld->gate->width;
+	const uint32_t D = id->hidden, G = model_weight_heads(ld->gate->model);
+	const uint32_t m = ld->gate->width;
 	struct gate_sinks *s = &to->sinks;
 	int rc;
 
@@ -175,14 +177,15 @@ take_all(struct gate_loader *ld)
 {
 	struct gate *gate = ld->gate;
 	const struct kv_model *id = &gate->model->id;
+	const uint32_t heads = model_weight_heads(gate->model);
 	int rc = MODEL_OK;
 
 	ld->block.used = 0;
 	ld->seen = 0;
-	gate->scores = take_scratch(ld, id->kv_heads);
+	gate->scores = take_scratch(ld, heads);
 	gate->first = take_scratch(ld, gate->kind == GATE_LINEAR ? 0 :
 	    gate->kind == GATE_MLP ? gate->width : id->query_heads * gate->width);
-	gate->second = take_scratch(ld, gate->kind == GATE_SINKS ? id->kv_heads * gate->width : 0);
+	gate->second = take_scratch(ld, gate->kind == GATE_SINKS ? heads * gate->width : 0);
 	for (ld->layer = 0; rc == MODEL_OK && ld->layer < id->layers; ld->layer++)
 		rc = (gate->kind == GATE_SINKS ? take_fastkvzip : take_kvzap)(ld,
 		    &gate->layer[ld->layer]);
@@ -216,7 +219,7 @@ find_kind(struct gate_loader *ld)
 	gate->width = sized != NULL ? (uint32_t)sized->dim[0] : 0;
 	if (gate->kind == GATE_SINKS && base != NULL && base->ndim == 2)
 		gate->sinks = base->dim[0] <= UINT32_MAX ?
-		    (uint32_t)base->dim[0] / gate->model->id.kv_heads : 0;
+		    (uint32_t)base->dim[0] / model_weight_heads(gate->model) : 0;
 	return MODEL_OK;
 }
 
@@ -352,11 +355,22 @@ run_some(const struct gate *gate, uint32_t l, const float *x, float *xn, uint32_
 		m->ops->gate_scores(m->dev, gate->scores, gate->first, gate->second, &w->sinks, N);
 }
 
+/* scores[n * copies] <- each of the n numbers at its beginning so many times */
+static void
+repeat_scores(float *scores, size_t n, uint32_t copies)
+{
+	uint32_t i;
+
+	while (n-- > 0)
+		for (i = copies; i-- > 0;)
+			scores[n * copies + i] = scores[n];
+}
+
 void
 gate_run(const struct gate *gate, uint32_t l, const float *x, float *xn, uint32_t N, float *scores)
 {
 	const struct model *m = gate->model;
-	const size_t D = m->id.hidden, G = m->id.kv_heads;
+	const size_t D = m->id.hidden, G = model_weight_heads(m);
 	uint32_t at, n;
 
 	for (at = 0; at < N; at += n) {
@@ -364,4 +378,6 @@ gate_run(const struct gate *gate, uint32_t l, const float *x, float *xn, uint32_
 		run_some(gate, l, x + at * D, xn, n);
 		m->ops->get(m->dev, scores + at * G, gate->scores, n * G * sizeof *scores);
 	}
+	if (m->kv_copies > 1)
+		repeat_scores(scores, N * G, m->kv_copies);
 }

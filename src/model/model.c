@@ -158,7 +158,7 @@ bind_fused(struct loader *ld, uint32_t l)
 	const struct kv_model *id = &ld->m->id;
 	struct model_layer *y = &ld->m->layer[l];
 	const uint32_t D = id->hidden, F = id->ffn, q = id->query_heads * id->head_width;
-	const uint32_t kv = id->kv_heads * id->head_width;
+	const uint32_t kv = model_weight_heads(ld->m) * id->head_width;
 	int rc;
 
 	if ((rc = bind_stacked(ld, l, "self_attn.qkv_proj", (const uint32_t[]){ q, kv, kv }, D,
@@ -175,8 +175,9 @@ bind_projections(struct loader *ld, uint32_t l)
 {
 	const struct kv_model *id = &ld->m->id;
 	struct model_layer *y = &ld->m->layer[l];
-	const uint32_t D = id->hidden, F = id->ffn, q = id->query_heads * id->head_width;
-	const uint32_t kv = id->kv_heads * id->head_width, flags = ld->m->family->flags;
+	const uint32_t D = id->hidden, F = id->ffn, flags = ld->m->family->flags;
+	const uint32_t q = id->query_heads * id->head_width;
+	const uint32_t kv = model_weight_heads(ld->m) * id->head_width;
 	const int qkv = id->attention_bias, o = qkv && !(flags & FAMILY_QKV_BIAS);
 	const int mlp = id->mlp_bias;
 	const struct projection {
@@ -252,7 +253,8 @@ bind_norms(struct loader *ld, uint32_t l)
 	if ((rc = bind_layer_norm(ld, l, "self_attn.q_norm", wide ? id->query_heads * E : E,
 	    &y->q_norm)) != MODEL_OK)
 		return rc;
-	return bind_layer_norm(ld, l, "self_attn.k_norm", wide ? id->kv_heads * E : E, &y->k_norm);
+	return bind_layer_norm(ld, l, "self_attn.k_norm", wide ? model_weight_heads(ld->m) * E : E,
+	    &y->k_norm);
 }
 
 static int

@@ -51,6 +51,9 @@ struct model {
 	/* 1 where there is none: of embeddings, queries (after rotary embedding, so that logits are
 	 * q.k/sqrt(E)), what layers add, logits */
 	float embedding_scale, query_scale, residual_scale, logits_scale;
+	/* more than 1: so many KV heads of a cache, id.kv_heads in all, for each of the weights',
+	 * because a snapshot has rows for each query head (kv-convert --per-query-head) */
+	uint32_t kv_copies;
 	/* the identity that goes into snapshots; id.tokenizer is filled by the caller;
 	 * id.weights_dtype is that of the embedding, other tensors may differ */
 	struct kv_model id;
@@ -103,8 +106,14 @@ void model_end_at(struct model *m, uint32_t position, const char *why);
 /* Sets how many tokens the next text has: longrope rotates all keys of a long one by other angles.
  * Call before model_bind(). */
 void model_expect_text(struct model *, uint64_t tokens);
-/* As model_expect_text(), for the continuation of a snapshot. */
+/* As model_expect_text(), for the continuation of a snapshot; sets kv_copies, too. */
 void model_expect_snapshot(struct model *, const struct kv_model *snapshot);
+/* Returns the KV heads that the weights have. */
+static inline uint32_t
+model_weight_heads(const struct model *m)
+{
+	return m->kv_copies > 1 ? m->id.kv_heads / m->kv_copies : m->id.kv_heads;
+}
 /* Are the keys of a text of so many tokens rotated as those of the text that was expected last?
  * Only then can one have rows of the other. */
 int model_turns_alike(const struct model *, uint64_t tokens);

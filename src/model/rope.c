@@ -118,4 +118,8 @@ model_expect_snapshot(struct model *m, const struct kv_model *snapshot)
 	if (snapshot->rope_type == KV_ROPE_LONGROPE && memcmp(snapshot->rope_factors,
 	    m->long_factors, sizeof m->long_factors) == 0)
 		model_expect_text(m, UINT64_MAX);
+	if (snapshot->kv_heads == m->id.query_heads && m->id.kv_heads < m->id.query_heads) {
+		m->kv_copies = m->id.query_heads / m->id.kv_heads;
+		m->id.kv_heads = m->id.query_heads;
+	}
 }

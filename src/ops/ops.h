@@ -279,6 +279,10 @@ typedef void op_softcap(struct dev *, float *x, size_t n, float cap);
 /* y[n] <- a x[n] + b y[n]; y may be x, and is not read if b is 0 */
 typedef void op_mix(struct dev *, float *y, const float *x, size_t n, float a, float b);
 
+/* y[n][times][E] <- x[n][E], each row so many times; y does not overlap x */
+typedef void op_repeat_heads(struct dev *, float *y, const float *x, size_t n, uint32_t times,
+    uint32_t E);
+
 /* ---- fused ops, optional: where the composition of other ops is as good, a backend has NULL, or
  * the op returns 0 and has done nothing; compose.h then runs the composition. An op that returns 1
  * has done the work. It may round intermediate results differently, and need not write them to
@@ -538,6 +542,7 @@ struct ops {
 	op_geglu *geglu;
 	op_softcap *softcap;
 	op_mix *mix;
+	op_repeat_heads *repeat_heads;
 	op_project *project;
 	op_rope_append *rope_append;
 	op_rope_append_each *rope_append_each;

@@ -215,6 +215,32 @@ test_softcap(size_t n, float scale, float cap)
 	free(want);
 }
 
+static void
+test_repeat(size_t n, uint32_t times, uint32_t E)
+{
+	const size_t all = n * times * E;
+	float *x = floats(n * E, 3), *want = malloc(all * sizeof *want + 1), *got;
+	size_t i;
+	int k;
+
+	for (i = 0; i < n * times; i++)
+		memcpy(want + i * E, x + i / times * E, E * sizeof *want);
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		float *dx = to_device(d, x, n * E * 4), *dy = d->ops->alloc(d->dev, all * 4);
+
+		d->ops->repeat_heads(d->dev, dy, dx, n, times, E);
+		got = from_device(d, dy, all);
+		verdict(memcmp(got, want, all * 4) == 0, "%s: %zu rows of %u, %u times", d->name, n,
+		    E, times);
+		free(got);
+		d->ops->free(d->dev, dx);
+		d->ops->free(d->dev, dy);
+	}
+	free(x);
+	free(want);
+}
+
 /* As it would come back from a cache of that type */
 static void
 test_round(size_t n, enum kv_dtype dtype)
@@ -474,6 +500,9 @@ test_families(void)
 	test_rope(3, 7, 10, 6, 1);
 	test_rope(130, 2, 64, 2, 0.5f);
 	test_rope(2, 2, 16, 0, 1);
+	test_repeat(1, 1, 1);
+	test_repeat(3, 4, 33);
+	test_repeat(517, 7, 64);
 	test_softcap(1, 40, 30);
 	test_softcap(70001, 100, 30);
 	test_softcap(1027, 0.01f, 50);
