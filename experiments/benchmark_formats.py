@@ -2,7 +2,7 @@
 
 LongBench by its `dataset`: metric and new tokens are those of its eval.py and dataset2maxlen.json;
 the prompts are ours, neutral ones (its own can be given to read_benchmark.py as a file).
-RULER by its task.
+RULER by its task. kvpress's rows of RULER have the longest answer themselves.
 """
 
 import re
@@ -54,15 +54,19 @@ LONGBENCH = {
 RULER = (
     ("niah", "substring", 128), ("vt", "substring", 30), ("cwe", "substring", 120),
     ("fwe", "substring", 50), ("qa", "substring_any", 32))
+# kvpress's row, as in the data set simonjegou/ruler
+KVPRESS = {"context", "question", "answer_prefix", "answer", "task", "max_new_tokens"}
 PLAIN_TOKENS = 64
 PLAIN = ("{context}\n\n", "{input}")
 ANSWERS = ("answers", "answer", "outputs", "output")
 
 
 def form_of(row):
-    """Which benchmark's fields a row has: own, longbench, ruler, plain."""
+    """Which benchmark's fields a row has: own, kvpress, longbench, ruler, plain."""
     if {"answers", "question", "context", "answer_prefix", "metric"} <= row.keys():
         return "own"
+    if KVPRESS <= row.keys():
+        return "kvpress"
     if "context" in row and ("dataset" in row or "all_classes" in row):
         return "longbench"
     if "input" in row and "outputs" in row and "context" not in row:
@@ -109,8 +113,8 @@ def read_texts(where, row, form, template):
     context = text_of(where, row, "context")
     question = text_of(where, row, "input", "question")
     prompt = text_of(where, row, "prompt") or (question if form == "ruler" else None)
-    if form == "own" and not template:
-        return context, question
+    if form in ("own", "kvpress") and not template:
+        return context, question or ""
     if context is None:
         if prompt is None:
             raise TaskError(f"{where}: there is neither a prompt nor a context")
@@ -135,11 +139,13 @@ def facts_of(form, row, task):
     """(metric, new tokens, only the first line counts), None where nothing is known."""
     if form == "longbench":
         return LONGBENCH.get(dataset_of(row) or task, (None, None, False))[:3]
-    if form == "ruler":
+    if form in ("ruler", "kvpress"):
         for begin, metric, tokens in RULER:
+            if task.startswith(begin) and form == "kvpress":
+                return f"{metric}_joined", row["max_new_tokens"], False
             if task.startswith(begin):
                 return metric, tokens, False
-    return None, None, False
+    return None, row.get("max_new_tokens") if form == "kvpress" else None, False
 
 
 def id_of(where, row, form, task, number):

@@ -18,6 +18,7 @@ import random
 from dataclasses import dataclass
 from typing import Callable, Optional
 
+from benchmark_formats import RULER
 from task_chains import FACTS, MOST_FACTS, make_multihop, make_vt
 from task_continuation import Parts, make_continuation
 from task_haystacks import load_haystack
@@ -136,6 +137,8 @@ def parse():
                         help="another chat template (kv-chat --template), or none")
     common.add_argument("--new-tokens", type=count_of(1), metavar="N", help="of an answer "
                         "(twice the tokens of the right one, and 8)")
+    common.add_argument("--kvpress", action="store_true", help="rows as kvpress reads them, "
+                        "with the answer lengths of RULER")
     common.add_argument("--no-answer-prefix", action="store_true",
                         help="do not begin the answer for the model")
     parser = argparse.ArgumentParser(description="generate questions of a task")
@@ -255,6 +258,15 @@ def make_record(options, tokenizer, index):
     return record
 
 
+def kvpress_row(record):
+    """Its fields and metrics are those of benchmark_formats.py."""
+    tokens = [most for begin, _, most in RULER if record["task"].startswith(begin)]
+    if not tokens:
+        raise TaskError(f"--kvpress: {record['task']} is no task of RULER (--name)")
+    return {**{name: record[name] for name in ("context", "question", "answer_prefix")},
+            "answer": record["answers"], "task": record["task"], "max_new_tokens": tokens[0]}
+
+
 def main():
     options = parse()
     find_programs()
@@ -270,7 +282,7 @@ def main():
     if positions is not None and longest > positions:
         raise TaskError(f"--tokens {options.tokens}: with the answer {longest}, and "
                         f"{options.model} has {positions} positions")
-    write_objects(records)
+    write_objects([kvpress_row(record) for record in records] if options.kvpress else records)
 
 
 if __name__ == "__main__":

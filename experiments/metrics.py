@@ -47,9 +47,10 @@ def sub_em(prediction, answer):
     return normalize(answer) in normalize(prediction)
 
 
-def found(prediction, answers):
-    """RULER's: which answers stand in the prediction, upper case or lower."""
-    prediction = re.sub(r"[\x00-\x1f]", "\n", prediction.strip()).strip().lower()
+def found(prediction, answers, control="\n"):
+    """RULER's: which answers stand in the prediction, upper case or lower. control: what a control
+    character becomes."""
+    prediction = re.sub(r"[\x00-\x1f]", control, prediction.strip()).strip().lower()
     return [float(answer.lower() in prediction) for answer in answers]
 
 
@@ -62,6 +63,18 @@ def substring(prediction, answers, record):
 def substring_any(prediction, answers, record):
     """RULER's string_match_part: whether one of the answers stands in the prediction."""
     return max(found(prediction, answers))
+
+
+def substring_joined(prediction, answers, record):
+    """As substring, in the prediction without control characters, line ends among them
+    (kvpress)."""
+    hits = found(prediction, answers, "")
+    return sum(hits) / len(hits)
+
+
+def substring_any_joined(prediction, answers, record):
+    """As substring_any, in the prediction without control characters (kvpress)."""
+    return max(found(prediction, answers, ""))
 
 
 def f1_of_words(said, right):
@@ -196,6 +209,7 @@ def ndcg_10(prediction, answers, record):
 
 METRICS = {
     "exact": exact, "sub_em": sub_em, "substring": substring, "substring_any": substring_any,
+    "substring_joined": substring_joined, "substring_any_joined": substring_any_joined,
     "f1": f1, "f1_zh": f1_zh, "rouge_l": rouge_l, "rouge_l_zh": rouge_l_zh,
     "edit_similarity": edit_similarity, "classification": classification, "count": count,
     "retrieval": retrieval, "retrieval_zh": retrieval_zh, "ndcg_10": ndcg_10,

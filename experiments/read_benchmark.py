@@ -5,7 +5,8 @@
         [--template FILE] [--middle-cut N]
 
 Read are LongBench's fields (context, input, answers, all_classes, dataset, length, _id), RULER's
-(input, outputs, answer_prefix, index), and plain ones: prompt, or context and input or question;
+(input, outputs, answer_prefix, index), kvpress's (context, question, answer_prefix, answer, task,
+max_new_tokens), and plain ones: prompt, or context and input or question;
 answers, answer, outputs or output; id, metric, new_tokens, answer_prefix, classes, relevance where
 they are there.
 
@@ -79,17 +80,22 @@ def make_record(options, template, number, row):
     """A record without its number of tokens."""
     where = f"{options.file}:{number}"
     form = form_of(row)
-    task = options.task or text_of(where, row, "dataset", "task") or name_of_file(options.file)
+    own = text_of(where, row, "task") if form == "kvpress" else None
+    task = own or options.task or text_of(where, row, "dataset", "task") \
+        or name_of_file(options.file)
+    if form == "kvpress":
+        whole(where, row["max_new_tokens"], "max_new_tokens")
     metric, tokens, first_line = facts_of(form, row, task)
     metric = options.metric or text_of(where, row, "metric") or metric
     if not metric:
         raise TaskError(f"{where}: no metric is known for {task}: give one with --metric")
     context, question = read_texts(where, row, form, template)
+    prefix = text_of(where, row, "answer_prefix") or ""
     given, name = id_of(where, row, form, task, number)
     tokens = options.new_tokens or row.get("new_tokens") or tokens or PLAIN_TOKENS
     record = {
         "id": name, "task": task, "context": context, "question": question,
-        "answer_prefix": (text_of(where, row, "answer_prefix") or "").strip(" "),
+        "answer_prefix": prefix if form == "kvpress" else prefix.strip(" "),
         "answers": answers_of(where, row), "metric": metric,
         "new_tokens": whole(where, tokens, "new_tokens"), "length": row.get("length"),
         "tokens": None, "depth": row.get("depth"), "seed": row.get("seed"),

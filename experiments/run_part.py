@@ -8,7 +8,8 @@
 begins with, in the folder --out; `answer` lets the model answer, and adds what the snapshot kept,
 what was read and what it has cost; with --nll also how likely the right answer is behind the same
 snapshot. A question with the metric none has no answer but that. With --question after the script
-sees the context only, and the question comes behind what it kept.
+sees the context only, and the question comes behind what it kept; with --question aware it sees the
+question, too, and what follows that in the prompt comes behind what it kept.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import tempfile
 import time
 
 from forced_answer import answer_ids
-from task_prompts import Tokenizer, find_programs
+from task_prompts import Tokenizer, find_programs, question_in_context
 from task_records import UNGRADED, TaskError, read_records, run, write_objects
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -61,6 +62,8 @@ def chosen(options):
     """The records of the part, numbered from 0 over the whole task."""
     first, count = (int(n) for n in options.part.split("/"))
     records = list(read_records(options.task).values())
+    if options.question == "aware":
+        records = [question_in_context(record) for record in records]
     return [(number, record) for number, record in enumerate(records) if number % count == first]
 
 
@@ -77,7 +80,7 @@ def keep(options, work):
     for number, record in chosen(options):
         where = f"{options.task}: {record['id']}"
         prompt, out = os.path.join(work, "prompt.ids"), os.path.join(options.out, f"{number:05}.kv")
-        part = "context" if options.question == "after" else "whole"
+        part = "whole" if options.question == "inside" else "context"
         write_ids(prompt, tokenizer.prompt_ids(record, part))
         environment["KV_REPORT"] = os.path.abspath(f"{out}.stages.jsonl")
         call(where, ["sh", options.script[0], "-i", "-c", options.shared,
@@ -145,13 +148,13 @@ def answer_one(options, work, record, kept, tokenizer):
     info = json.loads(call(where, ["kv-info", "--json", kept]))
     started = time.monotonic()
     snapshot = kept
-    if options.question == "after":
+    if options.question != "inside":
         snapshot = ask(options, where, work, tokenizer.prompt_ids(record, "question"), kept,
                        scoring_options(info["layers"][0]) if "--evict" in words else [])
     right = os.path.join(work, "right.ids")
     if options.nll:
-        write_ids(right, answer_ids(tokenizer, record, "question" if options.question == "after"
-                                    else "whole"))
+        write_ids(right, answer_ids(tokenizer, record, "whole" if options.question == "inside"
+                                    else "question"))
     if scored:
         row = generate(options, where, record, measured, snapshot)
     else:
@@ -193,7 +196,8 @@ def main():
     parser.add_argument("--task", required=True, metavar="TASK.jsonl")
     parser.add_argument("--part", required=True, metavar="I/N",
                         help="questions I, I + N, I + 2N, ...")
-    parser.add_argument("--question", choices=("inside", "after"), default="inside")
+    parser.add_argument("--question", choices=("inside", "after", "aware"),
+                        default="inside")
     parser.add_argument("--chat", metavar="NAME", help="another chat template, or none")
     parser.add_argument("--shared", help="keep: folder for what methods and rates have in common")
     parser.add_argument("--out", help="keep: folder for its snapshots")

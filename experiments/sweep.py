@@ -146,8 +146,8 @@ class Sweep:
         self.threads = self.whole(config, "threads", 1)
         self.chat = config.get("chat")
         self.question = config.get("question", "inside")
-        if self.question not in ("inside", "after"):
-            raise SweepError(f"question: {self.question} is neither inside nor after")
+        if self.question not in ("inside", "after", "aware"):
+            raise SweepError(f"question: {self.question} is none of inside, after and aware")
         self.nll = config.get("nll", False)
         if not isinstance(self.nll, bool):
             raise SweepError(f"nll: {self.nll} is neither true nor false")

@@ -25,8 +25,16 @@ def find_programs():
     os.environ["PYTHONPATH"] = f"{given}{os.pathsep}{python}" if given else python
 
 
+def question_in_context(record):
+    """The record with its question at the end of the context: behind both come only the end of the
+    user's turn and the beginning of the answer."""
+    return {**record, "context": record["context"] + record["question"], "question": "",
+            "asked": record["question"]}
+
+
 def plain_text(record, part):
-    end = record["question"] + "\n" * bool(record["question"] and record["answer_prefix"])
+    asked = record["question"] or record.get("asked")
+    end = record["question"] + "\n" * bool(asked and record["answer_prefix"])
     return {"whole": record["context"] + end + record["answer_prefix"],
             "context": record["context"],
             "question": end + record["answer_prefix"]}[part]

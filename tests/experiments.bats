@@ -95,7 +95,7 @@ need_snakemake() {
 	mistake '{"tasks": {"t": {"file": "x", "metric": "none"}}}' 'tasks: t asks how likely its answer is: it needs nll: true'
 	mistake '{"tasks": {"t": {"file": "x", "metric": "none"}}, "nll": true}' ''
 	mistake '{"lengths": []}' 'tasks: t has no lengths'
-	mistake '{"question": "before"}' 'question: before is neither inside nor after'
+	mistake '{"question": "before"}' 'question: before is none of inside, after and aware'
 	mistake '{"question": "after", "methods": ["oracle"]}' \
 	    'methods: oracle needs the answer to a question that it would not have seen (question: after)'
 	mistake '{"reference": "laq"}' 'reference: laq is none of the methods'

@@ -395,7 +395,7 @@ for case in json.load(open(sys.argv[2])):
     score = metrics.METRICS[name](case["prediction"], case["answers"], case)
     assert abs(score - case["score"]) <= case.get("tolerance", 1e-12), (score, case)
     done[name] += 1
-assert set(done) | set(left) == set(metrics.METRICS) - {"sub_em"}
+assert set(done) | set(left) == set(metrics.METRICS) - {"sub_em", "substring_joined", "substring_any_joined"}
 print(sum(left.values()))' "$E" "$ROOT/tests/fixtures/metrics.json"
 	[ "$output" = 0 ] || echo "# $output cases of metrics whose library is missing were not compared" >&3
 	# HELMET's SubEM: both normalised as SQuAD does
