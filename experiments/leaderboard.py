@@ -118,8 +118,8 @@ def pairs(found):
 
 def md(found):
     table = list(lines(found))
-    yield "Score: mean over tasks [95 % interval of the mean over questions]; held: bytes of keys " \
-          "and values behind the compression, in %."
+    yield "Score: mean over tasks [95 % interval of the mean over questions]; held: bytes of " \
+          "keys and values behind the compression, in %."
     yield ""
     yield from md_table(["ratio", "method", "program", "n", "score", "held"], (
         [row["ratio"], row["method"], row["program"], str(row["n"]),

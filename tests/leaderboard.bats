@@ -122,10 +122,10 @@ graded() {
 	done >theirs.jsonl
 	"$PYTHON" "$E/leaderboard.py" --kvpress theirs.jsonl --task task.jsonl --table out.md --table out.tsv full-all.jsonl knorm-0.5.jsonl snapkv-0.125.jsonl
 	# knorm: (1/3 + 1/2) / 2, full: (1 + 1/2) / 2; kvpress: (1/3 + 0) / 2
-	assert_equal "$(awk -F '|' '$2 ~ /^ 0/ { print $2 $3 $4 $5 $7 }' out.md | tr -s ' ' | head -4)" " 0 full kvpipe 4 100.0 
- 0.5 knorm kvpipe 4 50.0 
- 0.5 knorm kvpress 4 100.0 
- 0.875 snapkv kvpipe 4 50.0 "
+	assert_equal "$(awk -F '|' '$2 ~ /^ 0/ { gsub(" ", ""); print $2, $3, $4, $5, $7 }' out.md | head -4)" "0 full kvpipe 4 100.0
+0.5 knorm kvpipe 4 50.0
+0.5 knorm kvpress 4 100.0
+0.875 snapkv kvpipe 4 50.0"
 	assert_equal "$(awk -F '\t' '$4 == "all" { print $1, $2, $3, $5, $6, $9 }' out.tsv)" "kvpipe full 0 4 75 100
 kvpipe knorm 0.5 4 41.6667 50
 kvpress knorm 0.5 4 16.6667 100
@@ -173,8 +173,10 @@ for name in sys.argv[2:]:
 	"$TRAIN_PYTHON" "$E/kvpress_answers.py" -m "$DEMO" --press full knorm snapkv --ratio 0.5 -o theirs.jsonl task.jsonl 2>err
 	cmp first.jsonl theirs.jsonl
 	for method in knorm snapkv; do
-		PREFILL='--dtype f32 --observe 64' KEEP="kv-score --method $method | kv-evict --rate \"\$rate\""
-		export DECODE='' PREFILL KEEP KV_PRODUCTS=f32
+		export METHOD=$method DECODE='' PREFILL='--dtype f32 --observe 64' KV_PRODUCTS=f32
+		# the shell of inline.sh reads it
+		# shellcheck disable=SC2016
+		export KEEP='kv-score --method $METHOD | kv-evict --rate "$rate"'
 		"$PYTHON" "$E/run_part.py" keep -m "$DEMO" --chat none --task task.jsonl --part 0/1 --question after --shared shared --out $method --script "$E/inline.sh" -m "$DEMO" -r 0.5
 		"$PYTHON" "$E/run_part.py" answer -m "$DEMO" --chat none --task task.jsonl --part 0/1 --question after --kept $method >$method.jsonl
 		"$PYTHON" -c '
