@@ -69,9 +69,13 @@ class Pipes:
         self.tokenizer = Tokenizer(options.model, options.chat)
         self.build, self.stamp = build_of_programs(), stamp(options.model)
 
+    def asked_after(self):
+        return getattr(self.options, "question", "inside") == "after"
+
     def digest(self, record, what):
         """Of all that a result of this build comes from."""
         asked = [getattr(self.options, name, None) for name in ("answer", "chat", "stop")]
+        asked += ["after"] * self.asked_after()
         text = json.dumps([self.stamp, *asked, self.settings, record, what], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -82,16 +86,21 @@ class Pipes:
             cache = self.options.cache or os.path.join(work, "cache")
             os.makedirs(cache, exist_ok=True)
             os.mkdir(found)
-            write_ids(prompt, self.tokenizer.prompt_ids(record))
+            after = self.asked_after()
+            write_ids(prompt, self.tokenizer.prompt_ids(record, "context" if after else "whole"))
             command = ["sh", os.path.join(HERE, "answer_pipes.sh"), "-i", "-c", cache,
                        "-m", self.options.model, "-n", str(record.get("new_tokens") or 32)]
             for setting in [f"stop={self.options.stop}"] * bool(self.options.stop) + self.settings:
                 command += ["-s", setting]
-            environment = {**os.environ, "PIPES": "set -e\n" + text, "FOUND": found, "GIVEN": "",
+            environment = {**os.environ, "PIPES": "set -e\n" + text, "FOUND": found, "GIVEN": "", "QUESTION": "",
                            "KVPIPE_METHODS": os.path.join(HERE, "..", "examples", "methods")}
+            if after:
+                environment["QUESTION"] = os.path.join(work, "question.ids")
+                write_ids(environment["QUESTION"], self.tokenizer.prompt_ids(record, "question"))
             if self.options.answer == "right":
                 environment["GIVEN"] = os.path.join(work, "right.ids")
-                write_ids(environment["GIVEN"], answer_ids(self.tokenizer, record, "whole"))
+                write_ids(environment["GIVEN"], answer_ids(self.tokenizer, record,
+                                                           "question" if after else "whole"))
             done = subprocess.run([*command, prompt], env=environment, check=False)
             if done.returncode:
                 raise TaskError(f"{where}: its pipelines ended with {done.returncode}", RUN)

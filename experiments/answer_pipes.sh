@@ -5,7 +5,8 @@
 # below; snapshots go to standard output.
 #
 # The answer is the full cache's, up to -n tokens and -S text, or the ids of the file that $GIVEN
-# names.
+# names. If $QUESTION names a file of ids, the prompt is a context, and the question comes behind
+# it: the pipelines do not see it, and the answer does.
 # shellcheck source=../examples/methods/common.sh
 . "$KVPIPE_METHODS/common.sh"
 
@@ -54,6 +55,10 @@ answer_ids() {
 # decode_full TOKENS STOP
 decode_full() {
 	full >"$work/whole.kv"
+	if [ -n "${QUESTION:-}" ]; then
+		kv-prefill -q -m "$model" --ids -r "$work/whole.kv" -o "$work/asked.kv" "$QUESTION"
+		mv "$work/asked.kv" "$work/whole.kv"
+	fi
 	kv-decode -q -m "$model" --ids -n "$1" ${2:+--stop "$2"} "$work/whole.kv"
 }
 
@@ -71,8 +76,16 @@ see_full() {
 # see IDS SNAPSHOT
 see() {
 	[ -n "$1" ] || die "the answer has no token"
-	printf '%s\n' "$1" >"$work/answer.ids"
+	{
+		[ -z "${QUESTION:-}" ] || cat "$QUESTION"
+		printf '%s\n' "$1"
+	} >"$work/answer.ids"
 	kv-observe -q -m "$model" --ids-from "$work/answer.ids" "$2"
+}
+
+# window_of_answer: words of kv-score for the queries of the answer alone, not those of a question
+window_of_answer() {
+	[ -z "${QUESTION:-}" ] || echo "--window $(answer_ids | wc -l)"
 }
 
 # drafted RATE: with the queries of a draft and the last 8 of the prompt, as laq.sh has them

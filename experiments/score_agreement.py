@@ -58,7 +58,8 @@ METHODS = {
     "laq-k1": ("drafted 0.1 | kv-score --method snapkv --kernel 1", ""),
     "lookaheadkv": ("looked_ahead | kv-score --method lookahead --kernel 7 --pool max", ""),
     "lookaheadkv-k1": ("looked_ahead | kv-score --method lookahead --kernel 1", ""),
-    "oracle-k7": ("answer_seen | kv-score --method snapkv --kernel 7 --pool max", ""),
+    "oracle-k7": ("answer_seen | kv-score --method snapkv --kernel 7 --pool max"
+                  " $(window_of_answer)", ""),
 }
 
 
@@ -94,7 +95,8 @@ def rate(text):
 def shell_text(methods, names, rates):
     """What is run for a question."""
     at = " ".join(f"--at {one}" for one in rates)
-    yield 'answer_seen | kv-score --method snapkv --kernel 1 -o "$work/truth.kv"'
+    yield 'answer_seen | kv-score --method snapkv --kernel 1 $(window_of_answer) ' \
+          '-o "$work/truth.kv"'
     for name in names:
         pipeline, evict = methods[name]
         yield f'{{ {pipeline}\n}} >"$work/scored.kv"'
@@ -171,6 +173,9 @@ def parse():
     parser = argparse.ArgumentParser(description="scores against what the answer looks at")
     add_arguments(parser)
     add_answer_arguments(parser)
+    parser.add_argument("--question", choices=("inside", "after"), default="inside",
+                        help="after: methods see the context alone, and the question comes behind "
+                        "it (inside)")
     parser.add_argument("--gate", metavar="DIR", help="of KVzap for this model")
     parser.add_argument("--adapter", metavar="DIR", help="of LookaheadKV for this model")
     parser.add_argument("--groups", type=int, default=0, metavar="N",

@@ -110,7 +110,7 @@ refused() {
 	assert_equal "$(line truth '{k: v for k, v in o["all"].items() if k[:4] not in ("kept", "best")}')" \
 	    "{'tau': 1.0, 'recall@0.2': 1.0, 'regret@0.2': 0.0}"
 	assert_equal "$(line truth '[min(line["all"]["regret@0.2"] for line in lines if line["name"] != "truth") > 0,
-	    all(l["all"]["best@0.2"] >= l["all"]["kept@0.2"] for l in lines), len(lines)]')" "[True, True, 32]"
+	    all(l["all"]["best@0.2"] >= l["all"]["kept@0.2"] for l in lines), len(lines)]')" "[True, True, 33]"
 	# sorted by recall
 	assert_equal "$(sed -n 's/^| \([a-z].*\) | 1\.00 | 100\.0 .*/\1/p;' table)" truth
 	assert_equal "$(awk '/^\|---/ { getline; print $2; exit }' table)" truth
@@ -122,6 +122,34 @@ refused() {
 	agreement --answer right --methods random --method 'spy=answer_ids >ids; full | kv-score --method random' "$F/one.jsonl" >table
 	printf ' L040' | kv-tokenize -m "$DEMO" --no-template --plain >right
 	cmp ids right
+}
+
+@test "with the question after it methods see the context, and the truth is the attention that the answer pays to it" {
+	for part in context question; do
+		"$PYTHON" "$E/prompt_ids.py" -m "$DEMO" --chat none --part $part "$F/one.jsonl" "$(json "$F/one.jsonl" 'o["id"]')" >$part
+	done
+	agreement --question after --methods random --method 'spy=answer_ids >ids; cp "$work/truth.kv" truth.kv; full | kv-score --method random | tee seen.kv' \
+	    --method 'truth=answer_seen | kv-score --method snapkv --kernel 1 $(window_of_answer)' "$F/one.jsonl" >table
+	assert_equal "$(line truth '(o["all"]["tau"], o["all"]["recall@0.1"])')" '(1.0, 1.0)'
+	assert_equal "$(kv-info --json seen.kv | json - 'o["tokens"]')" "$(wc -l <context)"
+	kv-prefill -q -m "$DEMO" --ids -o context.kv context
+	kv-prefill -q -m "$DEMO" --ids -r context.kv -o asked.kv question
+	kv-decode -q -m "$DEMO" --ids -n "$(json "$F/one.jsonl" 'o["new_tokens"]')" --stop . asked.kv | cmp - ids
+	# the same attention where the question is a part of the cache
+	kv-observe -q -m "$DEMO" --ids-from ids asked.kv | kv-score --method snapkv --kernel 1 -o whole.kv
+	"$PYTHON" - "$FORMAT" "$(wc -l <context)" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import kvread
+		import numpy as np
+		a, b = (kvread.read(open(name, "rb")) for name in ("truth.kv", "whole.kv"))
+		for x, y in zip(a.layers, b.layers, strict=True):
+		    for p, q in zip(x.scores.values, y.scores.values, strict=True):
+		        p, q = np.array(p), np.array(q)[:int(sys.argv[2])]
+		        assert len(p) == len(q) and np.abs(p - q).max() < 0.01 * q.max()
+	END
+	agreement --methods random "$F/one.jsonl" >inside
+	assert_equal "$("$PYTHON" -c 'print(sum(1 for _ in open("runs.jsonl")))')" 4
 }
 
 @test "a run that was cut off goes on, and gives the same bytes; one that is whole measures nothing" {
