@@ -106,7 +106,7 @@ def lines(found):
 
 
 def pairs(found):
-    for key, ours in found.items():
+    for key, ours in sorted(found.items(), key=lambda run: (ratio_of(run[0][2]), run[0])):
         theirs = found.get((THEIRS, *key[1:]))
         if key[0] == OURS and theirs is not None:
             ids = list(ours)

@@ -151,7 +151,7 @@ kvpipe snapkv 0.875 4 66.6667 50"
 import shlex, sys, yaml
 for name in sys.argv[2:]:
     for method in yaml.safe_load(open(f"{sys.argv[1]}/{name}.yaml"))["methods"]:
-        if isinstance(method, dict):
+        if "keep" in method:
             print(method["name"], shlex.quote(method["prefill"]), shlex.quote(method["keep"]))' "$E" leaderboard leaderboard_aware >methods
 	[ "$(wc -l <methods)" -ge 15 ]
 	while read -r line; do
