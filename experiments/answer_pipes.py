@@ -92,15 +92,16 @@ class Pipes:
                        "-m", self.options.model, "-n", str(record.get("new_tokens") or 32)]
             for setting in [f"stop={self.options.stop}"] * bool(self.options.stop) + self.settings:
                 command += ["-s", setting]
-            environment = {**os.environ, "PIPES": "set -e\n" + text, "FOUND": found, "GIVEN": "", "QUESTION": "",
+            environment = {**os.environ, "PIPES": "set -e\n" + text, "FOUND": found, "GIVEN": "",
+                           "QUESTION": "",
                            "KVPIPE_METHODS": os.path.join(HERE, "..", "examples", "methods")}
             if after:
                 environment["QUESTION"] = os.path.join(work, "question.ids")
                 write_ids(environment["QUESTION"], self.tokenizer.prompt_ids(record, "question"))
             if self.options.answer == "right":
+                part = "question" if after else "whole"
                 environment["GIVEN"] = os.path.join(work, "right.ids")
-                write_ids(environment["GIVEN"], answer_ids(self.tokenizer, record,
-                                                           "question" if after else "whole"))
+                write_ids(environment["GIVEN"], answer_ids(self.tokenizer, record, part))
             done = subprocess.run([*command, prompt], env=environment, check=False)
             if done.returncode:
                 raise TaskError(f"{where}: its pipelines ended with {done.returncode}", RUN)
