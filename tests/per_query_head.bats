@@ -190,7 +190,7 @@ for x, y in zip(a.layers, b.layers):
 	kv-convert -q --per-query-head -o q.kv full.kv
 	kv-decode -m demo --ids --ignore-eos -n 20 full.kv >want
 	kv-quantize1b q.kv | kv-index --pages | kv-index --clusters -o indexed.kv
-	for how in "fier budget=2000" "quest budget=2000" "clusterkv budget=2000" "specontext budget=2000 head=$ROOT/examples/demo-model/retrieval-head"; do
+	for how in "fier budget=2000" "quest budget=2000" "clusterkv budget=2000" "specontext budget=2000 head=demo/retrieval-head"; do
 		kv-decode -m demo --ids --ignore-eos -n 20 --retrieve "$how" indexed.kv | cmp - want
 		how=${how/2000/60}
 		kv-decode -q -m demo --ids --ignore-eos -n 20 --retrieve "$how" indexed.kv >some
