@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/copy_section.h"
 #include "engine/evict_snapshot.h"
 #include "engine/kept_rows.h"
 #include "libkvfile/codec.h"
@@ -51,19 +52,6 @@ static int
 checked_write(const struct pass *p, int code)
 {
 	return code < 0 ? engine_fail_writer(p->e, p->w) : ENGINE_OK;
-}
-
-/* Fails after kv_copy(), with the message of the reader or of the writer. */
-static int
-checked_copy(const struct pass *p, int code)
-{
-	return *kv_reader_error(p->r) != '\0' ? checked_read(p, code) : checked_write(p, code);
-}
-
-static int
-copy_section(const struct pass *p)
-{
-	return checked_copy(p, kv_copy(p->r, p->w));
 }
 
 static int
@@ -365,7 +353,7 @@ pass_tensor(const struct pass *p)
 		return no_scores(p->r, p->sec.layer, p->e);
 	if (is_compact(p->v) && p->sec.kind == KV_KEYS)
 		return write_turned_keys(p);
-	return p->v->layer->whole ? copy_section(p) : write_kept_content(p);
+	return p->v->layer->whole ? copy_section(p->r, p->w, p->e) : write_kept_content(p);
 }
 
 static int
@@ -373,18 +361,7 @@ pass_queries(const struct pass *p)
 {
 	if (!p->v->keep_queries)
 		return ENGINE_OK;
-	return p->v->layer->chosen ? copy_section(p) : wait_for_choice(p);
-}
-
-static int
-copy_unknown(const struct pass *p)
-{
-	const int code = kv_copy_unknown(p->r, p->w, rows_changed(p->v, &p->sec));
-
-	if (code == 0)
-		notice(&p->v->notice, "%s: dropped the unknown section %s, which depends on the "
-		    "rows that changed", kv_reader_name(p->r), p->sec.type);
-	return checked_copy(p, code);
+	return p->v->layer->chosen ? copy_section(p->r, p->w, p->e) : wait_for_choice(p);
 }
 
 /* Copies an index, qSTa, values of rows, or an unknown section. An index is made from the keys of
@@ -396,7 +373,7 @@ pass_other(const struct pass *p)
 
 	if (kv_kind_is(p->sec.kind, KV_INDEX)) {
 		if (l->whole && !is_compact(p->v))
-			return copy_section(p);
+			return copy_section(p->r, p->w, p->e);
 		p->v->indexes_dropped |= 1u << p->sec.kind;
 	} else if (is_compact(p->v) && p->sec.kind != KV_QSTA &&
 	    !kv_kind_is(p->sec.kind, KV_PER_ROW)) {
@@ -407,7 +384,8 @@ pass_other(const struct pass *p)
 			return p->e->code;
 		return l->chosen ? release_waiting(p) : ENGINE_OK;
 	} else
-		return copy_unknown(p);
+		return copy_unknown_section(p->r, p->w, &p->sec, rows_changed(p->v, &p->sec),
+		    &p->v->notice, p->e);
 	return ENGINE_OK;
 }
 
@@ -450,7 +428,7 @@ pass_section(const struct pass *p)
 	switch (p->sec.kind) {
 	case KV_TOKS:
 		v->tokens = kv_token_count(&p->sec);
-		return copy_section(p);
+		return copy_section(p->r, p->w, p->e);
 	case KV_POSN:
 		begin_layer(v->layer);
 		return evictor_needs_scores(v->evictor, p->sec.layer) ? ENGINE_OK : choose(p);
@@ -462,7 +440,7 @@ pass_section(const struct pass *p)
 	case KV_VALS:
 		return pass_tensor(p);
 	case KV_LGTS:
-		return copy_section(p);
+		return copy_section(p->r, p->w, p->e);
 	case KV_EVNT:
 		return write_log(p);
 	case KV_PROV:

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/copy_section.h"
 #include "engine/per_query_head.h"
 #include "libkvfile/codec.h"
 
@@ -189,27 +190,6 @@ repeat_log(const struct pass *p)
 /* ---- all sections ---- */
 
 static int
-copy_section(const struct pass *p)
-{
-	const int code = kv_copy(p->r, p->w);
-
-	return *kv_reader_error(p->r) != '\0' ? engine_read(p->e, p->r, code) :
-	    checked_write(p, code);
-}
-
-static int
-copy_unknown(const struct pass *p)
-{
-	const int code = kv_copy_unknown(p->r, p->w, 1);
-
-	if (code == 0)
-		notice(&p->job->notice, "dropped the unknown section %s, which depends on the rows "
-		    "that changed", p->sec.type);
-	return *kv_reader_error(p->r) != '\0' ? engine_read(p->e, p->r, code) :
-	    checked_write(p, code);
-}
-
-static int
 pass_section(const struct pass *p)
 {
 	switch (p->sec.kind) {
@@ -225,18 +205,15 @@ pass_section(const struct pass *p)
 		return repeat_log(p);
 	case KV_PROV:
 		return ENGINE_OK;               /* inherited */
-	case KV_SCOR:
-	case KV_NCAU:
-	case KV_BITS:
-	case KV_PAGE:
-	case KV_CLUS:
-	case KV_LOWR:
-		p->job->left |= 1U << p->sec.kind;
-		return ENGINE_OK;
 	case KV_UNKNOWN:
-		return copy_unknown(p);
+		return copy_unknown_section(p->r, p->w, &p->sec, 1, &p->job->notice, p->e);
 	default:
-		return copy_section(p);         /* of query heads, or of the text */
+		if (p->sec.kind == KV_SCOR || p->sec.kind == KV_NCAU ||
+		    kv_kind_is(p->sec.kind, KV_INDEX)) {
+			p->job->left |= 1U << p->sec.kind;
+			return ENGINE_OK;
+		}
+		return copy_section(p->r, p->w, p->e);  /* of query heads, or of the text */
 	}
 }
 
