@@ -231,7 +231,7 @@ int gpu_narrow_alloc(struct dev *, struct narrow *, enum kv_dtype, uint32_t N, u
 /* matmul() of them */
 void gpu_blas_narrow(struct dev *, float *, const struct narrow *, const struct mat *,
     const float *, int);
-/* The same, weights and result in bf16, each sum rounded once; rows of y are `stride` apart */
+/* matmul() in bf16, weights and result, each sum rounded once; rows of y are `stride` apart */
 void gpu_blas_bf16(struct dev *, bf16 *y, size_t stride, const struct narrow *, const struct mat *);
 
 /* gpu_rows.cu: rmsnorm() and swiglu() of N rows with a 16-bit result. gpu_norm_narrow() does

@@ -223,9 +223,9 @@ for x, y in zip(a.layers, b.layers):
 	kv-convert -q --per-query-head -o want.kv full.reused.kv
 	near want.kv q.reused.kv
 	run -4 --separate-stderr kv-decode -m demo --ids full.kv q.kv
-	assert_equal "$stderr" "kv-decode: q.kv has rows for each query head, and what it goes with for each KV head: use kv-convert --per-query-head on all or none"
+	assert_equal "$stderr" "kv-decode: q.kv has rows for each query head, and another snapshot for each KV head: use kv-convert --per-query-head on all or none"
 	run -4 --separate-stderr kv-decode -m demo --ids q.kv full.kv
-	assert_regex "$stderr" '^kv-decode: full.kv has rows for each KV head, and what it goes with for each query head'
+	assert_regex "$stderr" '^kv-decode: full.kv has rows for each KV head, and another snapshot for each query head'
 }
 
 @test "in every family of models rows of query heads give the same text" {

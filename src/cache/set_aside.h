@@ -1,7 +1,7 @@
 /* set_aside.h - runs rows that will not stay in a cache
  *
- * What a cache keeps beside its rows (attention mass, indexes, query statistics, numbers of rows)
- * is set aside for such a run, so that the run adds nothing to it. */
+ * Attention mass, indexes, query statistics and numbers of rows are set aside for such a run, so
+ * that the run adds nothing to them. */
 #ifndef KVPIPE_SET_ASIDE_H
 #define KVPIPE_SET_ASIDE_H
 

@@ -149,7 +149,7 @@ refuse_other_layout(const struct session *s, const struct kv_reader *snapshot,
 	theirs.kv_heads = ours->kv_heads;
 	if (kv_model_diff(&theirs, ours, "", "", err, sizeof err) != 0)
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_EMODEL, "%s has rows for each %s head, and what it goes with "
+	return engine_fail(e, ENGINE_EMODEL, "%s has rows for each %s head, and another snapshot "
 	    "for each %s head: use kv-convert --per-query-head on all or none",
 	    kv_reader_name(snapshot), by_query_head ? "query" : "KV", by_query_head ? "KV" :
 	    "query");

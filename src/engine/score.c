@@ -432,7 +432,7 @@ score_finish(struct scorer *s, struct score_job *job, float *score, struct engin
 	const struct kv_rows *rows = job->in.rows;
 	struct score_job asked = *job;
 	struct host_input host = { .keys = NULL };
-	struct attention_spread spread[SCORE_HEADS] = { { 0, 0 } };
+	struct attention_spread spread[SCORE_HEADS];
 	uint32_t first[SCORE_HEADS], g;
 	const float *made;
 	int rc;
@@ -448,7 +448,8 @@ score_finish(struct scorer *s, struct score_job *job, float *score, struct engin
 		if ((rc = read_input(s, &asked, &host, e)) == ENGINE_OK)
 			rc = score_on_host(s, &asked.in, first, score, e);
 		free_host_input(&host);
-		add_spread(&job->spread, spread, rows->heads);
+		if (rc == ENGINE_OK && (s->method->needs & NEED_EACH_QUERY))
+			add_spread(&job->spread, spread, rows->heads);
 	}
 	return rc == ENGINE_OK ? refuse_nan(score, rows, job->in.layer, e) : rc;
 }

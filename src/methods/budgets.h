@@ -46,15 +46,16 @@ int composite_ranks(struct ranked *r, char *why, size_t size);
  * place of any layer. rank: n[l] of each layer, concatenated. */
 void composite_first(float *rank, const uint32_t *n, size_t layers);
 
-/* What a layer brings into COMPETE_LAYERS */
+/* A layer that competes with the others, COMPETE_LAYERS */
 struct layer_claim {
-	struct attention_spread spread;
+	double preference;      /* its logarithm */
 	uint32_t room;          /* rows of its longest KV head that are not always kept */
 };
 
-/* share[n] <- how many such rows each layer gets of a budget for all (shares.c). */
-void share_layers(const struct layer_claim *, uint32_t *share, size_t n, uint64_t budget,
-    double tau1, double tau2);
+/* Returns the logarithm of a layer's preference, -inf for 0 (shares.c). */
+double layer_preference(const struct attention_spread *, double tau1, double tau2);
+/* share[n] <- how many of such rows each layer gets of a budget for all. */
+void share_layers(const struct layer_claim *, uint32_t *share, size_t n, uint64_t budget);
 
 /* The numbers from which a policy computes the budget of a KV head in one layer. */
 struct layer_share {

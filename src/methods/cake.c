@@ -28,8 +28,8 @@ struct work {
 	float *scratch;                 /* [R][n] for pool_and_reduce() */
 };
 
-/* Of one query head, whose attention to n rows is a[i * of_query + s]: w->mean and w->variance <-
- * those of each row; adds to *spread. */
+/* Sets w->mean and w->variance of n rows, and adds to *spread: for one query head, whose query i
+ * pays a[i * of_query + s] to row s. */
 static void
 take_attention(struct work *w, const float *a, size_t of_query, uint32_t queries, uint32_t n,
     struct attention_spread *spread)

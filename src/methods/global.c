@@ -122,7 +122,8 @@ add_claim(struct global *all, const struct evict_input *in, const struct evict_o
 	}
 	always = always_kept(&r->always[longest]);
 	wanted = budget_wanted(opt, in, longest, r->n[longest], 1, NULL);
-	all->claim[all->layers++] = (struct layer_claim){ in->spread, r->n[longest] - always };
+	all->claim[all->layers++] = (struct layer_claim){
+	    layer_preference(&in->spread, opt->tau1, opt->tau2), r->n[longest] - always };
 	all->always += always;
 	all->wanted += wanted < r->n[longest] ? wanted : r->n[longest];
 	all->heads = r->heads;
@@ -204,7 +205,7 @@ refuse(uint64_t k, const struct global *all, uint64_t always, uint32_t rows, cha
 
 /* all->count <- the always-kept rows of each KV head, and the share of its layer. */
 static int
-layer_counts(struct global *all, const struct evict_options *opt, uint64_t *beyond, char *why,
+layer_counts(struct global *all, int refuse_small, uint64_t *beyond, char *why,
     size_t size)
 {
 	const uint64_t always = all->always, wanted = all->wanted;
@@ -218,15 +219,14 @@ layer_counts(struct global *all, const struct evict_options *opt, uint64_t *beyo
 		return EVICT_ENOMEM;
 	}
 	*beyond = always > wanted ? (always - wanted) * all->heads : 0;
-	share_layers(all->claim, share, all->layers, wanted > always ? wanted - always : 0,
-	    opt->tau1, opt->tau2);
+	share_layers(all->claim, share, all->layers, wanted > always ? wanted - always : 0);
 	for (i = 0; i < all->lists; i++) {
 		l = i / all->heads;
 		all->count[i] = all->n[i] - all->least[i] < share[l] ? all->n[i] :
 		    all->least[i] + share[l];
 	}
 	free(share);
-	if (*beyond == 0 || !opt->refuse_small)
+	if (*beyond == 0 || !refuse_small)
 		return EVICT_OK;
 	snprintf(why, size, "a budget of %llu rows, counted in one KV head of each layer, is too "
 	    "small: %llu are always kept", (unsigned long long)wanted, (unsigned long long)always);
@@ -244,7 +244,7 @@ global_counts(struct global *all, const struct evict_options *opt, const uint32_
 	size_t i;
 
 	if (all->what == COMPETE_LAYERS) {
-		const int code = layer_counts(all, opt, beyond, why, size);
+		const int code = layer_counts(all, opt->refuse_small, beyond, why, size);
 
 		*count = all->count;
 		return code;

@@ -15,7 +15,6 @@
  * layers so far (cascading). The result is this division up to rounding, because the scores of a
  * layer do not change. */
 #include <math.h>
-#include <stdio.h>
 
 #include "methods/budgets.h"
 
@@ -58,16 +57,15 @@ share_evenly(const struct layer_claim *claim, uint32_t *share, size_t n, uint64_
 	return left;
 }
 
-/* In logarithms, because a small tau makes a preference that no number holds; -inf for 0. */
-static double
-log_preference(const struct layer_claim *c, double tau1, double tau2)
+/* A logarithm, because a small tau makes a preference that no number holds. */
+double
+layer_preference(const struct attention_spread *spread, double tau1, double tau2)
 {
-	return log(c->spread.entropy) / tau1 + log(c->spread.variance) / tau2;
+	return log(spread->entropy) / tau1 + log(spread->variance) / tau2;
 }
 
 void
-share_layers(const struct layer_claim *claim, uint32_t *share, size_t n, uint64_t budget,
-    double tau1, double tau2)
+share_layers(const struct layer_claim *claim, uint32_t *share, size_t n, uint64_t budget)
 {
 	double greatest = -INFINITY, sum = 0, p, quota;
 	uint64_t beyond = 0, given = 0;
@@ -75,13 +73,12 @@ share_layers(const struct layer_claim *claim, uint32_t *share, size_t n, uint64_
 
 	for (l = 0; l < n; l++)
 		if (claim[l].room > 0)
-			greatest = fmax(greatest, log_preference(&claim[l], tau1, tau2));
+			greatest = fmax(greatest, claim[l].preference);
 	for (l = 0; l < n && greatest > -INFINITY; l++)
 		if (claim[l].room > 0)
-			sum += exp(log_preference(&claim[l], tau1, tau2) - greatest);
+			sum += exp(claim[l].preference - greatest);
 	for (l = 0; l < n; l++) {
-		p = sum > 0 && claim[l].room > 0 ?
-		    exp(log_preference(&claim[l], tau1, tau2) - greatest) / sum : 0;
+		p = sum > 0 && claim[l].room > 0 ? exp(claim[l].preference - greatest) / sum : 0;
 		quota = floor(p * (double)budget);
 		share[l] = quota < claim[l].room ? (uint32_t)quota : claim[l].room;
 		beyond += (uint64_t)quota - share[l];
