@@ -113,20 +113,26 @@ def read_json(path):
         return json.load(file)
 
 
-def read_runs(path):
-    """digest -> line. A last line that is cut off, as a kill leaves it, is dropped."""
+def drop_cut_line(path, begin):
+    """Drops a last line that is cut off, as a kill leaves it; lines of the program begin so.
+    Returns whether a line is there."""
     try:
         with open(path, "ab+") as file:
             file.seek(0)
             data = file.read()
             whole = data.rfind(b"\n") + 1
-            if not data[whole:].startswith(LINE[:len(data) - whole]):
+            if not data[whole:].startswith(begin[:len(data) - whole]):
                 raise TaskError(f"{path}: its last line is not of this program")
             file.truncate(whole)
     except OSError as error:
         raise TaskError(f"{path}: {error.strerror}", RUN) from None
+    return whole > 0
+
+
+def read_runs(path):
+    """digest -> line"""
     runs = {}
-    for number, row in read_objects(path) if whole else ():
+    for number, row in read_objects(path) if drop_cut_line(path, LINE) else ():
         if not all(isinstance(row.get(name), kind) for name, kind in MEMBERS.items()):
             raise TaskError(f"{path}:{number}: not a line of this program")
         runs[row["of"]] = row

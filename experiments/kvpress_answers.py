@@ -15,13 +15,14 @@ the CPU, in --dtype.
 """
 
 import argparse
-import json
-import os
 import time
+from itertools import product
 
-from task_records import TaskError, read_records, run
+from answer_pipes import append, drop_cut_line
+from task_records import TaskError, need, read_objects, read_records, run
 
 REFERENCE = "full"
+LINE = b'{"id": "'          # that lines of -o begin with
 
 
 def presses():
@@ -98,10 +99,9 @@ def answer(pipe, record, press, aware):
 
 
 def done_before(path):
-    if not os.path.exists(path):
-        return set()
-    with open(path, encoding="utf-8") as file:
-        return {(row["id"], row["method"], row["rate"]) for row in map(json.loads, file)}
+    rows = read_objects(path) if drop_cut_line(path, LINE) else ()
+    return {tuple(need(f"{path}:{number}", row, name, "a text")
+                  for name in ("id", "method", "rate")) for number, row in rows}
 
 
 def rate_of(press, ratio):
@@ -115,23 +115,20 @@ def main():
         if name != REFERENCE and name not in known:
             raise TaskError(f"--press {name}: there are {', '.join([REFERENCE, *known])}")
     done, pipes = done_before(options.out), {}
-    with open(options.out, "a", encoding="utf-8") as out:
-        for record in records.values():
-            for name in options.press:
-                for ratio in options.ratio if name != REFERENCE else [0]:
-                    rate = rate_of(name, ratio)
-                    if (record["id"], name, rate) in done:
-                        continue
-                    attention = "eager" if name == "observed_attention" else "sdpa"
-                    if attention not in pipes:
-                        pipes[attention] = load(options, attention)
-                    press = known[name](ratio) if name != REFERENCE else None
-                    said, share, seconds = answer(pipes[attention], record, press, options.aware)
-                    row = {"id": record["id"], "method": name, "rate": rate, "answer": said,
-                           "kept": 100 * (1 - ratio), "bytes": round(share, 3),
-                           "seconds": round(seconds, 3)}
-                    out.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    out.flush()
+    runs = [(name, ratio) for name in options.press
+            for ratio in (options.ratio if name != REFERENCE else [0])]
+    for record, (name, ratio) in product(records.values(), runs):
+        rate = rate_of(name, ratio)
+        if (record["id"], name, rate) in done:
+            continue
+        attention = "eager" if name == "observed_attention" else "sdpa"
+        if attention not in pipes:
+            pipes[attention] = load(options, attention)
+        press = known[name](ratio) if name != REFERENCE else None
+        said, share, seconds = answer(pipes[attention], record, press, options.aware)
+        append(options.out, [{"id": record["id"], "method": name, "rate": rate, "answer": said,
+                              "kept": 100 * (1 - ratio), "bytes": round(share, 3),
+                              "seconds": round(seconds, 3)}])
 
 
 if __name__ == "__main__":
