@@ -52,7 +52,7 @@ equal() {
 		sampled equal "$model" 120 "" "" "lagkv lag=16" "rate=0.5"
 		sampled equal "$model" 120 "" "" "leverage sketch=4" "rate=0.5"
 		sampled equal "$model" 120 "" "-w 8" rkv budget=60
-		sampled equal "$model" 120 "" "-w 8" cake budget=60
+		sampled equal "$model" 120 "" "-w 8" "cake window=8" budget=60
 		sampled equal "$model" 100 "" "-w 1" tova budget=60
 		sampled equal "$model" 128 "" "--mass" h2o "budget=64 recent=32"
 		sampled equal "$model" 128 "" "--mass" meanmass budget=64
