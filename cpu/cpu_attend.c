@@ -16,31 +16,11 @@
  * splits and sums, so a list of all rows gives the bytes of attend(). */
 #include <math.h>
 
-#include "cpu/cpu_internal.h"
+#include "cpu/cpu_attend.h"
 
 #define QUERY_ROWS 128           /* query rows x query heads of one item; at least one row */
 #define ITEMS 256                /* the cache is split until there are about so many items */
 #define SPLIT_MIN 512            /* rows of a split at least */
-#define MASS_ROWS 512            /* cache rows of one item of mass */
-
-/* How one call is cut. */
-struct plan {
-	const struct simd *simd;
-	const struct vnni_products *vnni;
-	const struct query *query;
-	const struct layer_rows *rows;
-	const struct chosen *chosen; /* only these rows, seen by all; NULL: all */
-	size_t N, H, R, E;
-	size_t block, blocks;        /* query rows of one item; items along N */
-	size_t split_rows, splits;   /* cache rows of one item; items along the longest head */
-	size_t floats;               /* scratch of one thread */
-};
-
-static size_t
-round_up(size_t n, size_t unit)
-{
-	return (n + unit - 1) / unit * unit;
-}
 
 /* Rows of KV head g that are read */
 static size_t
@@ -82,9 +62,9 @@ visible_rows(const struct plan *p, size_t g, size_t n, uint32_t *from, uint32_t 
 		*from = seen_rows(pos, *end, q->pos[n] - q->window);
 }
 
-/* The rows of KV head g that query rows n .. n+count-1 see lie in *from .. *end-1. */
-static void
-visible_range(const struct plan *p, size_t g, size_t n, size_t count, uint32_t *from, uint32_t *end)
+void
+cpu_visible_range(const struct plan *p, size_t g, size_t n, size_t count, uint32_t *from,
+    uint32_t *end)
 {
 	uint32_t other;
 
@@ -106,20 +86,30 @@ range_to_cut(const struct plan *p, size_t g)
 	if (from == 0)
 		return rows_of(p, g);
 	for (n = 0; n < p->N; n += p->block) {
-		visible_range(p, g, n, p->N - n < p->block ? p->N - n : p->block, &from, &end);
+		cpu_visible_range(p, g, n, p->N - n < p->block ? p->N - n : p->block, &from, &end);
 		most = end > from + most ? end - from : most;
 	}
 	return most;
 }
 
-/* chosen: NULL, or the rows that are read. Returns 0 after remembering the failure when the
- * shapes cannot be. */
-static int
-make_plan(struct dev *d, struct plan *p, const struct query *query, const struct layer_rows *rows,
-    const struct chosen *chosen)
+/* Cuts the rows for so many items without that, of which the longest reads so many rows. */
+static void
+cut(struct plan *p, size_t longest, size_t items)
+{
+	p->split_rows = round_up(longest * items / ITEMS + 1, KEY_TILE);
+	if (p->split_rows < SPLIT_MIN)
+		p->split_rows = SPLIT_MIN;
+	if (items >= ITEMS || p->split_rows >= longest)
+		p->split_rows = round_up(longest + 1, KEY_TILE);
+	p->splits = longest > p->split_rows ? (longest + p->split_rows - 1) / p->split_rows : 1;
+}
+
+int
+cpu_attend_plan(struct dev *d, struct plan *p, const struct query *query,
+    const struct layer_rows *rows, const struct chosen *chosen)
 {
 	const size_t N = query->N, H = query->H;
-	size_t longest = 0, items, M, g, n;
+	size_t longest = 0, M, g, n;
 
 	if (chosen != NULL && (!cpu_one_query_row(d, query) || !cpu_can_be_chosen(d, rows, chosen)))
 		return 0;
@@ -135,26 +125,18 @@ make_plan(struct dev *d, struct plan *p, const struct query *query, const struct
 	p->blocks = (N + p->block - 1) / p->block;
 	for (g = 0; g < rows->heads; g++)
 		longest = (n = range_to_cut(p, g)) > longest ? n : longest;
-	items = p->blocks * rows->heads;
-	p->split_rows = round_up(longest * items / ITEMS + 1, KEY_TILE);
-	if (p->split_rows < SPLIT_MIN)
-		p->split_rows = SPLIT_MIN;
-	if (items >= ITEMS || p->split_rows >= longest)
-		p->split_rows = round_up(longest + 1, KEY_TILE);
-	p->splits = longest > p->split_rows ? (longest + p->split_rows - 1) / p->split_rows : 1;
+	cut(p, longest, p->blocks * rows->heads);
 	M = p->block * p->R;
 	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 3 * round_up(M, 16) +
 	    p->E * KEY_TILE + KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE +
-	    VNNI_FLOATS(p->E);
+	    VNNI_FLOATS(p->E, M);
 	if (chosen != NULL && chosen->rows > 1)
 		p->floats += p->split_rows;
 	return 1;
 }
 
-/* The job of query rows n0 .. of KV head g on one thread's scratch, with its queries scaled
- * and no rows read yet. Its rows are those that some query row of it sees. */
-static void
-start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, size_t n0)
+void
+cpu_start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, size_t n0)
 {
 	const struct layer_rows *c = p->rows;
 	const float *q;
@@ -167,7 +149,8 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 
 	*j = (struct attend_job){ .k_type = kv_row_type_base(rows_k_type(c)),
 		.v_type = kv_row_type_base(rows_v_type(c)), .k_bytes = rows_k_bytes(c),
-		.v_bytes = rows_v_bytes(c), .E = E, .M = M, .softcap = p->query->softcap };
+		.v_bytes = rows_v_bytes(c), .E = E, .M = M, .softcap = p->query->softcap,
+		.few = (p->apart ? p->R : M) <= SKINNY_ROWS && E % 16 == 0 };
 	if (c->k != NULL)                      /* NULL: no rows at all */
 		j->k = (const char *)c->k + c->start[g] * j->k_bytes;
 	if (c->v != NULL)
@@ -177,7 +160,7 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 	j->vt = j->kt + E * KEY_TILE;
 	j->s = j->vt + KEY_TILE * PADDED(E);
 	j->codes = j->s + SCORE_ROWS * KEY_TILE;
-	j->l = (float *)j->codes + VNNI_FLOATS(E);
+	j->l = (float *)j->codes + VNNI_FLOATS(E, M);
 	j->m = j->l + M * 16;
 	seen = (uint32_t *)(j->m + round_up(M, 16));
 	from = seen + round_up(M, 16);
@@ -238,19 +221,6 @@ finish_job(const struct plan *p, const struct attend_job *j, size_t m, float *o,
 		p->simd->transform(o, j->E, 1);
 }
 
-/* One call of attend(), or of add_mass() */
-struct call {
-	struct dev *d;
-	const struct plan *plan;
-	float *scratch;              /* [threads][plan->floats] */
-	float *o, *lse;              /* the result; each NULL: not wanted */
-	float *part_o, *part_lse;    /* [splits][N][H][E], [splits][N][H]; unused with one split */
-	const float *norm;           /* [N][H] log-sum-exp, for add_mass() */
-	float *mass;
-	size_t stride;
-	enum over_queries over;
-};
-
 /* A block of query rows of one KV head over one split of its rows. The last query rows, which
  * see most, come first: the threads then end at about the same time. */
 static void
@@ -268,7 +238,7 @@ attend_item(void *arg, size_t item, int thread)
 		o = o == NULL ? NULL : a->part_o + c * p->N * p->H * p->E;
 		lse = a->part_lse + c * p->N * p->H;
 	}
-	start_job(p, &j, a->scratch + (size_t)thread * p->floats, g, n0);
+	cpu_start_job(p, &j, a->scratch + (size_t)thread * p->floats, g, n0);
 	if (o == NULL)                  /* for attention mass, whose scores are in f32 */
 		j.v = NULL;
 	else
@@ -324,17 +294,16 @@ combine_splits(void *arg, size_t item, int thread)
 }
 
 /* Scratch of attend(): of the threads, and the results of the splits where there are several */
-static size_t
-attend_floats(struct dev *d, const struct plan *p, int want_o)
+size_t
+cpu_attend_floats(struct dev *d, const struct plan *p, int want_o)
 {
 	size_t parts = p->splits > 1 ? p->splits * p->N * p->H : 0;
 
 	return d->threads * p->floats + parts * (want_o ? 1 + p->E : 1);
 }
 
-/* o and lse of a call whose scratch has attend_floats() */
-static void
-attend(struct call *a)
+void
+cpu_attend_call(struct call *a)
 {
 	const struct plan *p = a->plan;
 	const size_t NH = p->N * p->H;
@@ -354,11 +323,79 @@ cpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
 	struct plan p;
 	struct call a = { .d = d, .plan = &p, .o = o, .lse = lse };
 
-	if (d->error[0] != '\0' || query->N == 0 || !make_plan(d, &p, query, rows, NULL))
+	if (d->error[0] != '\0' || query->N == 0 || !cpu_attend_plan(d, &p, query, rows, NULL))
 		return;
-	a.scratch = cpu_scratch(d, attend_floats(d, &p, o != NULL) * sizeof *a.scratch);
+	a.scratch = cpu_scratch(d, cpu_attend_floats(d, &p, o != NULL) * sizeof *a.scratch);
 	if (a.scratch != NULL)
-		attend(&a);
+		cpu_attend_call(&a);
+}
+
+/* Cuts the rows as a call for query row n alone does, with no row behind it. */
+static void
+cut_for_one(struct plan *p, size_t n)
+{
+	size_t longest = 0, g;
+	uint32_t from, end;
+
+	for (g = 0; g < p->rows->heads; g++) {
+		visible_rows(p, g, n, &from, &end);
+		longest = end > from + longest ? end - from : longest;
+	}
+	cut(p, longest, p->rows->heads);
+}
+
+/* Is the call for query row n cut where that for row `first` is? A window moves the first row. */
+static int
+cut_alike(const struct plan *p, size_t first, size_t n)
+{
+	struct plan a = *p, b = *p;
+	uint32_t from, other, end;
+	size_t g;
+
+	cut_for_one(&a, first);
+	cut_for_one(&b, n);
+	for (g = 0; g < p->rows->heads; g++) {
+		visible_rows(p, g, first, &from, &end);
+		visible_rows(p, g, n, &other, &end);
+		if (from != other)
+			return 0;
+	}
+	return a.splits == 1 && b.splits == 1 ? 1 : a.split_rows == b.split_rows;
+}
+
+/* Query rows that are cut alike are one call: the sums of a query row are its own. */
+int
+cpu_attend_apart(struct dev *d, const struct attention *a)
+{
+	const size_t N = a->query.N, H = a->query.H;
+	struct query query = a->query;
+	struct plan p, all;
+	struct call c = { .d = d, .plan = &p };
+	size_t n, first;
+
+	if (a->rows->recent != NULL)
+		return 0;
+	if (d->error[0] != '\0' || N == 0 || !cpu_attend_plan(d, &all, &a->query, a->rows, NULL))
+		return 1;
+	for (first = 0; first < N; first = n) {
+		for (n = first + 1; n < N && cut_alike(&all, first, n); n++)
+			;
+		query.N = (uint32_t)(n - first);
+		query.q = a->query.q + first * H * all.E;
+		query.pos = a->query.pos + first;
+		if (!cpu_attend_plan(d, &p, &query, a->rows, NULL))
+			return 1;
+		p.apart = 1;
+		cut_for_one(&p, query.N - 1);
+		c.o = a->o == NULL ? NULL : a->o + first * H * all.E;
+		c.lse = a->lse == NULL ? NULL : a->lse + first * H;
+		c.scratch = cpu_scratch(d, cpu_attend_floats(d, &p, c.o != NULL) *
+		    sizeof *c.scratch);
+		if (c.scratch == NULL)
+			return 1;
+		cpu_attend_call(&c);
+	}
+	return 1;
 }
 
 /* Several calls share the threads: their items stand one behind the other. */
@@ -410,11 +447,11 @@ each_floats(struct dev *d, const struct attention *a, uint32_t n, size_t *thread
 
 	*threads = 0;
 	for (i = 0; i < n; i++) {
-		if (!make_plan(d, &p, &a[i].query, a[i].rows, a[i].chosen))
+		if (!cpu_attend_plan(d, &p, &a[i].query, a[i].rows, a[i].chosen))
 			return 0;
 		if (*threads < d->threads * p.floats)
 			*threads = d->threads * p.floats;
-		splits += attend_floats(d, &p, a[i].o != NULL) - d->threads * p.floats;
+		splits += cpu_attend_floats(d, &p, a[i].o != NULL) - d->threads * p.floats;
 	}
 	return *threads + splits;
 }
@@ -431,12 +468,12 @@ place_calls(struct dev *d, struct one *one, float *scratch, const struct attenti
 	for (i = 0; i < n; i++, one++) {
 		struct plan *p = &one->plan;
 
-		make_plan(d, p, &a[i].query, a[i].rows, a[i].chosen);
+		cpu_attend_plan(d, p, &a[i].query, a[i].rows, a[i].chosen);
 		p->floats = threads / d->threads;       /* a thread takes items of any call */
 		NH = p->N * p->H;
 		one->call = (struct call){ .d = d, .plan = p, .o = a[i].o, .lse = a[i].lse,
 		    .scratch = scratch, .part_lse = parts, .part_o = parts + p->splits * NH };
-		parts += attend_floats(d, p, a[i].o != NULL) - d->threads * p->floats;
+		parts += cpu_attend_floats(d, p, a[i].o != NULL) - d->threads * p->floats;
 		one->end = end += p->blocks * p->rows->heads * p->splits;
 		one->combine_end = combine_end += p->splits > 1 ? NH : 0;
 	}
@@ -470,124 +507,8 @@ cpu_attend_chosen(struct dev *d, float *o, const struct query *query,
 	struct plan p;
 	struct call a = { .d = d, .plan = &p, .o = o };
 
-	if (d->error[0] != '\0' || !make_plan(d, &p, query, rows, chosen))
+	if (d->error[0] != '\0' || !cpu_attend_plan(d, &p, query, rows, chosen))
 		return;
-	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, 1) * sizeof *a.scratch)) != NULL)
-		attend(&a);
-}
-
-/* Scratch of one thread of add_mass(): its job, and its sums [R][MASS_ROWS] */
-static size_t
-mass_floats(const struct plan *p)
-{
-	return p->floats + p->R * MASS_ROWS;
-}
-
-/* MASS_ROWS rows of mass[H][..] for the query heads of one KV head, of those that the call sees:
- * sums (or maxima) over the query rows, in order, which are added to mass at the end */
-static void
-mass_item(void *arg, size_t item, int thread)
-{
-	const struct call *a = arg;
-	const struct plan *p = a->plan;
-	const size_t g = item % p->rows->heads;
-	float *scratch = a->scratch + (size_t)thread * mass_floats(p);
-	float *sum = scratch + p->floats, *mass, new;
-	size_t first, end, n0, r, m, s;
-	uint32_t from, last;
-	struct attend_job j;
-
-	visible_range(p, g, 0, p->N, &from, &last);
-	first = from + item / p->rows->heads * MASS_ROWS;
-	end = last < first + MASS_ROWS ? last : first + MASS_ROWS;
-	mass = a->mass + g * p->R * a->stride + first;
-	memset(sum, 0, p->R * MASS_ROWS * sizeof *sum);
-	for (n0 = 0; n0 < p->N && first < end; n0 += p->block) {
-		visible_range(p, g, n0, p->N - n0 < p->block ? p->N - n0 : p->block, &from, &last);
-		if (from >= end || last <= first)
-			continue;
-		start_job(p, &j, scratch, g, n0);
-		j.v = NULL;
-		j.over = a->over;
-		j.first = first;
-		j.last = j.last < end ? j.last : end;
-		for (m = 0; m < j.M; m++)
-			j.m[m] = a->norm[(n0 + m / p->R) * p->H + g * p->R + m % p->R];
-		p->simd->mass(&j, sum, MASS_ROWS, p->R);
-	}
-	for (r = 0; r < p->R; r++)
-		for (s = 0; s < end - first && first < end; s++) {
-			new = sum[r * MASS_ROWS + s];
-			if (a->over == QUERIES_SUM)
-				mass[r * a->stride + s] += new;
-			else if (new > mass[r * a->stride + s] || new != new)
-				mass[r * a->stride + s] = new;
-		}
-}
-
-/* mass of a call whose scratch has mass_floats() for each thread */
-static void
-add_mass(struct call *a)
-{
-	const struct plan *p = a->plan;
-	uint32_t from, end;
-	size_t longest = 0, g;
-
-	for (g = 0; g < p->rows->heads; g++) {
-		visible_range(p, g, 0, p->N, &from, &end);
-		longest = end > from + longest ? end - from : longest;
-	}
-	cpu_run(a->d, mass_item, a, (longest + MASS_ROWS - 1) / MASS_ROWS * p->rows->heads,
-	    p->N * p->H * p->E * longest);
-}
-
-void
-cpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *query,
-    const float *lse, const struct layer_rows *rows, enum over_queries over)
-{
-	struct plan p;
-	struct call a = { .d = d, .plan = &p, .norm = lse, .mass = mass, .stride = stride,
-	    .over = over };
-
-	if (d->error[0] != '\0' || query->N == 0 || cpu_refuse_recent(d, rows, "attention mass") ||
-	    !make_plan(d, &p, query, rows, NULL))
-		return;
-	if ((a.scratch = cpu_scratch(d, d->threads * mass_floats(&p) * sizeof *a.scratch)) != NULL)
-		add_mass(&a);
-}
-
-void
-cpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *query,
-    const struct layer_rows *rows, const struct layer_rows *own, enum over_queries over)
-{
-	struct plan p, po = { 0 };
-	struct call a = { .d = d, .plan = &p, .mass = mass, .stride = stride, .over = over };
-	struct call b = { .d = d, .plan = &po };
-	const size_t queries = (size_t)query->N * query->H, lses = round_up(queries, 16);
-	size_t floats, h;
-
-	if (d->error[0] != '\0' || cpu_refuse_recent(d, rows, "window mass") ||
-	    !make_plan(d, &p, query, rows, NULL) ||
-	    (own != NULL && !make_plan(d, &po, query, own, NULL)))
-		return;
-	floats = attend_floats(d, &p, 0);
-	if (own != NULL && floats < attend_floats(d, &po, 0))
-		floats = attend_floats(d, &po, 0);
-	if (floats < d->threads * mass_floats(&p))
-		floats = d->threads * mass_floats(&p);
-	if ((a.lse = cpu_scratch(d, (2 * lses + floats) * sizeof *a.lse)) == NULL)
-		return;
-	a.norm = a.lse;
-	b.lse = a.lse + lses;
-	a.scratch = b.scratch = b.lse + lses;
-	for (h = 0; h < query->H; h++)
-		memset(mass + h * stride, 0, rows->len[h / p.R] * sizeof *mass);
-	if (query->N == 0)
-		return;
-	attend(&a);
-	if (own != NULL) {
-		attend(&b);
-		cpu_lse_merge(d, a.lse, b.lse, queries);
-	}
-	add_mass(&a);
+	if ((a.scratch = cpu_scratch(d, cpu_attend_floats(d, &p, 1) * sizeof *a.scratch)) != NULL)
+		cpu_attend_call(&a);
 }

@@ -253,6 +253,7 @@ const struct ops cpu_ops = {
 	.repeat_heads = cpu_repeat_heads,
 	.attend = cpu_attend,
 	.attend_each = cpu_attend_each,
+	.attend_apart = cpu_attend_apart,
 	.lse_merge = cpu_lse_merge,
 	.attend_mass = cpu_attend_mass,
 	.query_stats = cpu_query_stats,

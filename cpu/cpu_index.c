@@ -19,7 +19,7 @@
 #define PACK_FLOATS(E) (PADDED(PIECE_ROWS * (E)) + PADDED(4 * (E)) + 1024)
 
 /* Scratch of one thread for scores with keys that are quantised, beside SCRATCH(E) */
-#define TILE_FLOATS(E) ((E) * KEY_TILE + SCORE_ROWS * KEY_TILE + VNNI_FLOATS(E))
+#define TILE_FLOATS(E) ((E) * KEY_TILE + SCORE_ROWS * KEY_TILE + VNNI_FLOATS(E, SKINNY_ROWS))
 
 /* One call of one op; each op uses some of it. */
 struct index_call {
@@ -324,7 +324,8 @@ score_quantised(const struct index_call *c, size_t g, size_t first, size_t last,
 	/* only from row `first` on: in a layer that is offloaded there may be none before */
 	struct attend_job j = { .k = key_at(c, g, first), .E = c->E, .M = c->R,
 		.k_type = kv_row_type_base(rows_k_type(c->rows)), .last = last - first,
-		.k_bytes = rows_k_bytes(c->rows), .q = c->transformed + g * c->R * c->E };
+		.k_bytes = rows_k_bytes(c->rows), .q = c->transformed + g * c->R * c->E,
+		.few = c->R <= SKINNY_ROWS && c->E % 16 == 0 };
 
 	j.kt = c->w + (size_t)thread * c->floats + SCRATCH(c->E);
 	j.s = j.kt + c->E * KEY_TILE;

@@ -3,7 +3,8 @@
  * cpu_device.c  open, memory, errors, the op table
  * cpu_matmul.c  matrix products: oneDNN on converted panels; GEMV and skinny GEMM for few rows
  * cpu_bf16.c    matrix products in bf16, where that is asked for
- * cpu_attend.c  attention, of all rows or chosen ones, and attention mass: how the work is cut
+ * cpu_attend.c  attention, of all rows or chosen ones: how the work is cut
+ * cpu_mass.c    attention mass, with the same cuts (cpu_attend.h)
  *               into items
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
@@ -75,7 +76,8 @@ struct attend_job {
 	enum over_queries over;              /* for mass() */
 	/* of keys and of values, where few query rows are computed in integers; else NULL */
 	const struct vnni_products *k_vnni, *v_vnni;
-	void *codes;                 /* scratch [VNNI_FLOATS(E)] of k_vnni */
+	void *codes;                 /* scratch [VNNI_FLOATS(E, M)] of k_vnni */
+	int few;                     /* 1: no tile of f32 is prepared for so few query rows */
 };
 
 /* Attention of few query rows over quantised rows, in integers. struct tile: simd_skinny.h */
@@ -84,17 +86,17 @@ struct vnni_products {
 	const char *name;            /* "avx512vnni" */
 
 	int (*takes_keys)(enum kv_row_type, size_t E), (*takes_values)(enum kv_row_type, size_t E);
-	/* Rounds the queries of the job, at most SKINNY_ROWS; before scores(). */
+	/* Rounds the queries of the job; before scores(). */
 	void (*prepare)(const struct attend_job *);
-	/* j->s[n][KEY_TILE] <- scores of query rows m .. m+n-1 with the tile */
+	/* j->s[n][KEY_TILE] <- scores of query rows m .. m+n-1 with the tile, n <= SKINNY_ROWS */
 	void (*scores)(const struct attend_job *j, const struct tile *, size_t m, size_t n);
 	/* o[n][E] += j->s[n][KEY_TILE] . values of the tile */
 	void (*outputs)(const struct attend_job *j, const struct tile *, float *o, size_t n);
 };
 
-/* So many query rows are few, at most: no tile of f32 is prepared for them. */
+/* So many query rows of a call are few, at most. Of few, so many are computed at once. */
 #define SKINNY_ROWS 8
-#define VNNI_FLOATS(E) (SKINNY_ROWS * ((E) / 32 * 20))
+#define VNNI_FLOATS(E, M) ((M) * ((E) / 32 * 20))
 
 /* Some entries of one KV head, and the M query heads that read it */
 struct entries_job {
@@ -316,6 +318,7 @@ op_rope cpu_rope;
 op_append cpu_append;
 op_attend cpu_attend;
 op_attend_each cpu_attend_each;
+op_attend_apart cpu_attend_apart;
 op_attend_mass cpu_attend_mass;
 op_lse_merge cpu_lse_merge;
 op_query_stats cpu_query_stats;

@@ -211,10 +211,13 @@ UNROLL	for (i = 0; i < KEY_TILE / VL; i++) {
 	vstore(l, sum);
 }
 
-static int
-is_skinny(const struct attend_job *j)
+/* Returns how many query rows are computed at once, of `left`. */
+INLINE size_t
+at_once(const struct attend_job *j, size_t left)
 {
-	return j->M <= SKINNY_ROWS && j->E % 16 == 0;
+	const size_t most = j->few ? SKINNY_ROWS : SCORE_ROWS;
+
+	return left < most ? left : most;
 }
 
 INLINE void
@@ -231,7 +234,7 @@ skinny_scores_as(const struct attend_job *j, const struct tile *t, size_t m, siz
 static void
 scores(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 {
-	if (!is_skinny(j))
+	if (!j->few)
 		gemm(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n, KEY_TILE,
 		    j->E, 0);
 	else if (j->k_vnni != NULL)
@@ -261,7 +264,7 @@ outputs(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 
 	if (j->v == NULL)
 		return;
-	if (!is_skinny(j))
+	if (!j->few)
 		gemm(o, width, j->s, KEY_TILE, j->vt, width, n, width, t->rows, 1);
 	else if (j->v_vnni != NULL)
 		j->v_vnni->outputs(j, t, o, n);
@@ -277,17 +280,17 @@ FN(attend)(const struct attend_job *j)
 	size_t s, rows, m, n, i, first, seen;
 	struct tile t;
 
-	if (is_skinny(j) && j->k_vnni != NULL)
+	if (j->few && j->k_vnni != NULL)
 		j->k_vnni->prepare(j);
 	for (s = j->first; s < j->last; s += rows) {
 		t = tile_of(j, s);
 		rows = t.rows;
 		if (!is_seen(j, 0, j->M, s, rows))
 			continue;
-		if (!is_skinny(j))
+		if (!j->few)
 			load_tile(j, &t);
 		for (m = 0; m < j->M; m += n) {
-			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
+			n = at_once(j, j->M - m);
 			if (!is_seen(j, m, n, s, rows))
 				continue;
 			scores(j, &t, m, n);
@@ -328,7 +331,7 @@ FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 			continue;
 		load_tile(j, &t);
 		for (m = 0; m < j->M; m += n) {
-			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
+			n = at_once(j, j->M - m);
 			if (!is_seen(j, m, n, s, rows))
 				continue;
 			gemm(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n,
@@ -360,14 +363,14 @@ FN(key_scores)(const struct attend_job *j, float *score, size_t stride)
 	size_t s, m, n, i;
 	struct tile t;
 
-	if (is_skinny(j) && j->k_vnni != NULL)
+	if (j->few && j->k_vnni != NULL)
 		j->k_vnni->prepare(j);
 	for (s = j->first; s < j->last; s += t.rows, score += t.rows) {
 		t = tile_of(j, s);
-		if (!is_skinny(j))
+		if (!j->few)
 			load_tile(j, &t);
 		for (m = 0; m < j->M; m += n) {
-			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
+			n = at_once(j, j->M - m);
 			scores(j, &t, m, n);
 			for (i = 0; i < n; i++)
 				memcpy(score + (m + i) * stride, j->s + i * KEY_TILE,

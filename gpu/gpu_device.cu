@@ -404,6 +404,7 @@ const struct ops gpu_ops = {
 	.ffn = gpu_ffn,
 	.attend = gpu_attend,
 	.attend_each = gpu_attend_each,
+	.attend_apart = NULL,
 	.lse_merge = gpu_lse_merge,
 	.attend_mass = gpu_attend_mass,
 	.query_stats = gpu_query_stats,

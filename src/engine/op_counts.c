@@ -242,6 +242,15 @@ counted_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 	return 1;
 }
 
+static int
+counted_attend_apart(struct dev *d, const struct attention *a)
+{
+	if (!of(d)->under->attend_apart(of(d)->dev, a))
+		return 0;
+	count_attend(of(d), &a->query, a->rows, a->o != NULL);
+	return 1;
+}
+
 static void
 counted_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q, const
     float *lse, const struct layer_rows *l, enum over_queries over)
@@ -353,7 +362,7 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix); COUNTED(repeat_heads);
 	COUNTED(project);
 	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend);
-	COUNTED(attend_each);
+	COUNTED(attend_each); COUNTED(attend_apart);
 	COUNTED(lse_merge);
 	COUNTED(attend_mass); COUNTED(query_stats);
 	COUNTED(value_norms); COUNTED(gelu); COUNTED(gate_scores); COUNTED(window_mass);

@@ -66,6 +66,28 @@ run_attend_each(const struct ops *o, struct dev *d, const struct attention *a, u
 }
 
 void
+run_attend_apart(const struct ops *o, struct dev *d, const struct attention *a)
+{
+	const struct layer_rows *rows = a->rows;
+	const uint32_t N = a->query.N;
+	const size_t H = a->query.H;
+	struct query query = a->query;
+	uint32_t n, g;
+
+	if (o->attend_apart != NULL && o->attend_apart(d, a))
+		return;
+	query.N = 1;
+	for (g = 0; g < rows->heads; g++)
+		rows->len[g] -= N;
+	for (n = 0; n < N; n++, query.q += H * rows->width, query.pos++) {
+		for (g = 0; g < rows->heads; g++)
+			rows->len[g]++;
+		o->attend(d, a->o + n * H * rows->width, a->lse == NULL ? NULL : a->lse + n * H,
+		    &query, rows);
+	}
+}
+
+void
 run_add(const struct ops *o, struct dev *d, float *x, const float *in, const struct mat *w,
     const float *bias, const struct residual *r, float *t, uint32_t N)
 {

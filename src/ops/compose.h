@@ -18,6 +18,8 @@ void run_rope_append_each(const struct ops *, struct dev *, struct layer_rows *c
 void run_ffn(const struct ops *, struct dev *, float *x, const struct ffn *, float *xn, float *gate,
     float *up, uint32_t N);
 void run_attend_each(const struct ops *, struct dev *, const struct attention *, uint32_t n);
+/* attend_apart() of ops.h */
+void run_attend_apart(const struct ops *, struct dev *, const struct attention *);
 
 /* Norm and scale that some families apply to the term added to the residual stream */
 struct residual {

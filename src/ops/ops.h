@@ -328,6 +328,12 @@ struct attention {
  * ops. */
 typedef int op_attend_each(struct dev *, const struct attention *, uint32_t n);
 
+/* Does attend() for the N query rows, each with the bytes of a call of its own with the rows before
+ * it and its own row only: the last N rows of every KV head are those of the query rows, in order.
+ * For tokens that run at once and must give what they give one after another; rows are read once
+ * for all, if possible. Optional, as the fused ops. */
+typedef int op_attend_apart(struct dev *, const struct attention *);
+
 /* lse[n] <- log(exp(lse[n]) + exp(other[n])): the log-sum-exp over the union of two disjoint sets
  * of rows */
 typedef void op_lse_merge(struct dev *, float *lse, const float *other, size_t n);
@@ -549,6 +555,7 @@ struct ops {
 	op_ffn *ffn;
 	op_attend *attend;
 	op_attend_each *attend_each;
+	op_attend_apart *attend_apart;
 	op_lse_merge *lse_merge;
 	op_attend_mass *attend_mass;
 	op_query_stats *query_stats;

@@ -536,6 +536,7 @@ main(int argc, char *argv[])
 		{ "between", test_between }, { "step", test_step },
 		{ "chosen", test_chosen }, { "fetch", test_fetch }, { "cpu", test_cpu },
 		    { "attend", test_attention }, { "each", test_each },
+		{ "apart", test_apart },
 		{ "mass", test_mass }, { "windows", test_windows }, { "choose", test_choose },
 		    { "index", test_indexes },
 		{ "quantised", test_quantised }, { "recent", test_recent },

@@ -101,6 +101,7 @@ void test_rope_appends(void);                               /* ops_rope_append.c
 void test_step(void);                                       /* ops_step.c */
 void test_attention(void);                                  /* ops_attend.c */
 void test_each(void);                                       /* ops_each.c */
+void test_apart(void);                                      /* ops_apart.c */
 void test_mass(void);                                       /* ops_mass.c */
 void test_gates(void);                                      /* ops_gate.c */
 void test_value_norms(void);                                /* ops_valuenorms.c */
