@@ -11,6 +11,7 @@
 #include "cli/decode_text.h"
 #include "cli/json.h"
 #include "cli/mapped_file.h"
+#include "cli/opt_draft.h"
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_gate.h"
@@ -44,6 +45,7 @@ static int retrieves;                   /* --retrieve was given */
 static struct retrieval_options retrieve_options;
 static struct cache_evictor evictor;    /* of use with --evict */
 static struct sequence_options want;    /* the options for each snapshot */
+static struct draft draft;              /* of use with --draft */
 
 static const struct opt opts[] = {
 	{ 0, "questions", OPT_STRING, &ask, 0, "FILE",
@@ -71,6 +73,7 @@ static const struct opt opts[] = {
 	    "evict after every token: 'OPTION=VALUE ...' of kv-evict", OPT_HOW },
 	{ 0, "score", OPT_STRING, &score, 0, "WORDS",
 	    "how --evict scores rows: 'METHOD [OPTION=VALUE ...]' of kv-score", OPT_HOW },
+	OPT_DRAFT,
 	{ 0, "offload", OPT_FLAG, &retrieve_options.offload, 1, NULL,
 	    "with --retrieve: leave rows in the snapshot's file (with a GPU: in host memory)",
 	    OPT_HOW },
@@ -92,7 +95,7 @@ static const struct opt opts[] = {
 	{ 0, "logits", OPT_STRING, &decode_forced_options.logits, 0, "FILE",
 	    "with --force: write the logits of each token, as a .npy file", OPT_WRITES },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
-	    "with --retrieve: write how much was read, as JSON", OPT_WRITES },
+	    "with --retrieve or --draft: write how much was read, as JSON", OPT_WRITES },
 	{ 0, "audit", OPT_FLAG, &audit, 1, NULL,
 	    "with --retrieve: measure recall and mass against exact attention", OPT_WRITES },
 	{ 0 }
@@ -102,7 +105,8 @@ static const struct tool tool = {
 	.name = "kv-decode",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
-	    "[--device DEVICE] [--evict WORDS] [--every N] [--force FILE] [--gate DIR]\n"
+	    "[--device DEVICE] [--draft SMALL] [--draft-tokens N] [--evict WORDS]\n"
+	    "[--every N] [--force FILE] [--gate DIR]\n"
 	    "[--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
 	    "[--plain] [--products TYPE] [--progress WHEN] [--query-stats]\n"
 	    "[--questions FILE] [--report FILE] [--score WORDS] [--stop TEXT]\n"
@@ -145,9 +149,10 @@ check_retrieval(void)
 	if (!retrieves && retrieve_options.offload)
 		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
 		    device_memory != 0 ? "device-memory" : "offload");
-	if (!retrieves && (stats != NULL || audit))
+	if (!retrieves && draft_file == NULL && (stats != NULL || audit))
 		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
 		    stats != NULL ? "stats" : "audit");
+	stats_refuse(stats);
 	if (!retrieves)
 		return;
 	if (evict != NULL && retrieve_kinds(retrieve_options.method) != 0)
@@ -162,11 +167,6 @@ check_retrieval(void)
 	if (mass)
 		die(EXIT_USAGE, "--mass does not go with --retrieve: rows that are not read get "
 		    "no attention mass");
-	if (stats != NULL && strcmp(stats, "-") == 0)
-		die(EXIT_USAGE, "--stats -: standard output is for the text");
-	if (stats != NULL && strcmp(stats, settings.output) == 0)
-		die(EXIT_USAGE, "--stats and --output name the same file, %s", stats);
-	output_refuse("--stats", stats);
 }
 
 /* Refuses options that change the rows, which must be restored before the next question. */
@@ -181,7 +181,7 @@ check_questions(const char *snapshot)
 	if (evict != NULL)
 		die(EXIT_USAGE, "--evict does not go with --questions: rows that are evicted for "
 		    "one are gone for the next");
-	if (retrieves)
+	if (retrieves && draft_file == NULL)
 		die(EXIT_USAGE, "--retrieve does not go with --questions: entries that one adds to "
 		    "an index stay for the next");
 	if (strcmp(ask, "-") == 0 && strcmp(snapshot, "-") == 0)
@@ -194,8 +194,8 @@ static void
 check_forced(const char *snapshot)
 {
 	const char *other = text.stops.n > 0 ? "stop" : text.ignore_eos ? "ignore-eos" :
-	    ask != NULL ? "questions" : text.temperature > 0 ? "temperature" :
-	    text.limit != NOT_GIVEN ? "tokens" : NULL;
+	    draft_file != NULL ? "draft" : ask != NULL ? "questions" : text.temperature > 0 ?
+	    "temperature" : text.limit != NOT_GIVEN ? "tokens" : NULL;
 
 	opt_forced();
 	if (decode_forced_options.text == NULL) {
@@ -257,7 +257,7 @@ static void
 check_several(char **name, int n)
 {
 	const char *one = ask != NULL ? "questions" : decode_forced_options.text != NULL ? "force" :
-	    stats != NULL ? "stats" : NULL;
+	    draft_file != NULL ? "draft" : stats != NULL ? "stats" : NULL;
 	int i, standard = 0;
 
 	if (at_once == 0 || at_once > BATCH_MOST)
@@ -265,8 +265,9 @@ check_several(char **name, int n)
 	if (n < 2)
 		return;
 	if (one != NULL)
-		die(EXIT_USAGE, "--%s does not go with several snapshots: %s", one, stats != NULL ?
-		    "--json has what was read of each" : "name one at a time");
+		die(EXIT_USAGE, "--%s does not go with several snapshots: %s", one,
+		    strcmp(one, "stats") == 0 ? "--json has what was read of each" :
+		    "name one at a time");
 	for (i = 0; i < n; i++)
 		standard += strcmp(name[i], "-") == 0;
 	if (standard > 1)
@@ -333,7 +334,7 @@ end_retrieval(struct retrieval *t, const struct model *m)
 	if (t == NULL)
 		return;
 	retrieval_note(t, m->id.layers, m->id.kv_heads);
-	if (stats != NULL)
+	if (stats != NULL && draft_file == NULL)
 		retrieval_report(stats, t, m->id.layers, m->id.kv_heads);
 }
 
@@ -363,7 +364,7 @@ save(struct open_sequence *x, struct kv_reader *from, const char *path, struct e
 			opt_score_sign(&evictor.scorer, window());
 		opt_evict_sign(&evictor.evictor);
 	}
-	if (retrieves)
+	if (retrieves && draft_file == NULL)
 		opt_retrieve_sign(&retrieve_options);
 	sign_count("observe", observe);
 	sign_count("tokens", text.limit);
@@ -432,6 +433,8 @@ answer(const struct session *s, struct decode *d, struct open_sequence *x, struc
 	if (x->sequence.retrieval != NULL)
 		put_value(o, "retrieval", retrieval_json(x->sequence.retrieval, s->model->id.layers,
 		    s->model->id.kv_heads));
+	if (draft_file != NULL)
+		put_value(o, "draft", draft_json(&draft));
 	print_json(o);
 }
 
@@ -467,6 +470,8 @@ open_model(struct session *s, struct kv_reader *r)
 	uint32_t rows;
 
 	session_open(s, r, need());
+	if (draft_file != NULL)
+		draft_open_file(&draft, s, r);
 	if (opt_retrieve_head() != NULL)
 		session_head(s, opt_retrieve_head());
 	want.head = s->head;
@@ -485,7 +490,7 @@ open_model(struct session *s, struct kv_reader *r)
 	rows = ops_tile(s->device.ops);
 	want.spare = room() + (uint32_t)questions.longest;
 	rows = questions.longest < rows ? (uint32_t)questions.longest : rows;
-	rows = rows == 0 ? 1 : rows;
+	rows = rows < AHEAD_MOST && draft_file != NULL ? AHEAD_MOST : rows == 0 ? 1 : rows;
 	session_load(s, &(struct memory_demand){ .tokens = want.spare,
 	    .rows = cache_most_rows_of(s->model, want.spare),
 	    .stored = kv_reader_head(r), .at_once = rows });
@@ -518,6 +523,8 @@ decode_one(struct session *s, const char *name)
 	const char *where;
 
 	report_enter(REPORT_LOAD);
+	if (draft_file != NULL)
+		draft_load(&draft, s, &want, keep);
 	must(open_sequence(&x, s->model, &want, r, &s->plan, &e), &e);
 	report_leave();
 	if ((ws = workspace_new(s->model, rows)) == NULL)
@@ -525,13 +532,18 @@ decode_one(struct session *s, const char *name)
 	d = (struct decode){ .sequence = &x.sequence, .ws = ws, .evict = want.evict,
 	    .obs = x.obs.window > 0 ? &x.obs : NULL, .greedy = text.temperature == 0,
 	    .offload = sequence_plan(&x) };
+	if (draft_file != NULL)
+		draft_start(&draft, &d, ask != NULL);
 	if (decode_forced_options.text != NULL)
 		follow(s, &d, &x, r);
 	else if (ask != NULL)
 		questions_answer(&questions, s, &d, &text, kv_reader_name(r), seconds() - t0);
 	else
 		answer(s, &d, &x, r, seconds() - t0);
-	end_retrieval(x.sequence.retrieval, s->model);
+	end_retrieval(draft_file != NULL ? draft.open.sequence.retrieval : x.sequence.retrieval,
+	    s->model);
+	if (draft_file != NULL)
+		draft_end(&draft, s, stats);
 	if ((where = sequence_offloaded_to(&x)) != NULL)
 		note("layers %u to %u are %s", x.sequence.offload_from, s->model->id.layers - 1,
 		    where);
@@ -554,6 +566,8 @@ main(int argc, char **argv)
 	choose_output(argv + first, n);
 	check_forced(operand(argc, argv, first));
 	check_questions(operand(argc, argv, first));
+	opt_draft(evict != NULL ? "evict" : mass ? "mass" : query_stats ? "query-stats" :
+	    observe > 0 ? "observe" : NULL, operand(argc, argv, first));
 	check_several(argv + first, n);
 	choose_want(n < 2 ? 1 : (uint32_t)n < at_once ? (uint32_t)n : at_once);
 	if (n > 1)

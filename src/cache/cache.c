@@ -474,6 +474,16 @@ cache_keep_listed(struct cache *c, uint32_t l, const struct chosen *kept, const 
 	    c->model->id.query_heads, kept);
 }
 
+void
+cache_drop_last(struct cache *c, uint32_t n, uint32_t l0, uint32_t l1)
+{
+	uint32_t l, g;
+
+	for (l = l0; l < l1; l++)
+		for (g = 0; g < c->layer[l].heads; g++)
+			c->layer[l].len[g] -= n;
+}
+
 int
 cache_trim(struct cache *c, uint32_t l, uint32_t spare_to)
 {

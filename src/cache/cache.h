@@ -119,6 +119,9 @@ void cache_keep(struct cache *, uint32_t l, const uint32_t *count, uint32_t *con
 /* As cache_keep(), with the rows listed on the device; at[g * kept->stride ..] is the host's copy
  * of the list. */
 void cache_keep_listed(struct cache *, uint32_t l, const struct chosen *kept, const uint32_t *at);
+/* Drops the last n rows of every KV head of layers l0 .. l1-1: they count no longer, and stay where
+ * they are until others are appended. */
+void cache_drop_last(struct cache *, uint32_t n, uint32_t l0, uint32_t l1);
 /* Moves the rows of layer l to memory of exactly their size. Gives the old memory to layer spare_to
  * if that has none, because on some devices freeing and allocating wait for all work; else frees
  * it. Returns 0, or MODEL_ENOMEM (and then nothing has changed). */

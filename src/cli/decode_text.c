@@ -8,6 +8,7 @@
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/terminal_escape.h"
+#include "engine/speculate.h"
 
 int
 decode_text_shows_progress(void)
@@ -196,10 +197,14 @@ decode_text_run(struct decode_text *a, const struct session *s, struct decode *d
 
 	must(decode_init(d, &e), &e);
 	decode_text_start(a, d->sequence->cache);
+	if (d->speculation != NULL)
+		d->speculation->sampler = d->greedy ? NULL : &a->sampler;
 	if (a->collect || decode_text_shows_progress())
 		progress_start("decode", a->options->limit, "tokens");
 	while ((rc = decode_text_next(a, d, &id, &e)) == 1) {
 		report_step_begin();
+		if (d->speculation != NULL)
+			d->speculation->left = a->options->limit - a->generated.n - !a->keep;
 		must(decode_step(d, id, &id, &e), &e);
 		report_step_end();
 		if (!d->greedy)

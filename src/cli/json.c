@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/json.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
 /* die() is safe while other threads run. */
@@ -127,4 +128,15 @@ void
 print_json_end(void)
 {
 	puts(printed > 0 ? "\n  ]\n}" : "]\n}");
+}
+
+void
+write_json(const char *path, json_t *o)
+{
+	FILE *f = text_create(path);
+
+	if (json_dumpf(o, f, flags) != 0 || fputc('\n', f) == EOF)
+		die(EXIT_RUN, "%s:", path);
+	text_commit(f);
+	json_decref(o);
 }

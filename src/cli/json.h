@@ -29,6 +29,9 @@ void print_json(json_t *o);
 /* As print_json(), but on one line, for JSON Lines. */
 void print_json_line(json_t *o);
 
+/* Writes o to a file, and drops it. The file gets its name when it is complete. Dies. */
+void write_json(const char *path, json_t *o);
+
 /* As print_json(), but in parts, for an object whose last member is a long list that is not
  * held in memory. The object needs one member before; it is dropped, and so is each element. */
 void print_json_begin(json_t *o, const char *key);

@@ -1,4 +1,6 @@
 /* retrieval_report.c - how much retrieval has read, as JSON and as a line of -v */
+#include <string.h>
+
 #include "cli/json.h"
 #include "cli/opt_retrieve.h"
 #include "cli/retrieval_report.h"
@@ -96,12 +98,17 @@ retrieval_json(const struct retrieval *t, uint32_t layers, uint32_t heads)
 void
 retrieval_report(const char *path, const struct retrieval *t, uint32_t layers, uint32_t heads)
 {
-	json_t *o = retrieval_json(t, layers, heads);
-	FILE *f = text_create(path);
+	write_json(path, retrieval_json(t, layers, heads));
+}
 
-	if (json_dumpf(o, f, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
-	    fputc('\n', f) == EOF)
-		die(EXIT_RUN, "%s:", path);
-	text_commit(f);
-	json_decref(o);
+void
+stats_refuse(const char *path)
+{
+	if (path == NULL)
+		return;
+	if (strcmp(path, "-") == 0)
+		die(EXIT_USAGE, "--stats -: standard output is for the text");
+	if (strcmp(path, settings.output) == 0)
+		die(EXIT_USAGE, "--stats and --output name the same file, %s", path);
+	output_refuse("--stats", path);
 }

@@ -17,5 +17,7 @@ void retrieval_note(const struct retrieval *, uint32_t layers, uint32_t heads);
 json_t *retrieval_json(const struct retrieval *, uint32_t layers, uint32_t heads);
 /* Writes the report, for --stats. The file gets its name when it is complete. Dies. */
 void retrieval_report(const char *path, const struct retrieval *, uint32_t layers, uint32_t heads);
+/* Dies if no report can be written under this name (NULL: none is wanted). */
+void stats_refuse(const char *path);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "engine/decode.h"
 #include "engine/grow_clusters.h"
+#include "engine/speculate.h"
 #include "forward/forward.h"
 
 /* Without greedy choices the host gets the logits after every token. A generator is used
@@ -11,6 +12,8 @@ int
 decode_init(struct decode *d, struct engine_error *e)
 {
 	d->generator = NULL;
+	if (d->speculation != NULL)
+		return speculation_start(d->speculation, e);
 	if (!d->greedy && d->sequence->cache->model->ops->graph_begin == NULL)
 		return ENGINE_OK;
 	if ((d->generator = generator_new(d->sequence, d->ws)) == NULL)
@@ -71,6 +74,8 @@ int
 decode_logits(struct decode *d, struct engine_error *e)
 {
 	if ((d->generator != NULL && generator_logits(d->generator) != 0) ||
+	    (d->speculation != NULL && speculation_logits(d->speculation,
+		d->sequence->cache) != 0) ||
 	    (d->batch != NULL && batch_logits(d->batch, d->row, d->sequence->cache) != 0))
 		return engine_fail(e, ENGINE_ERUN, "no memory for %u logits",
 		    d->sequence->cache->model->id.vocabulary);
@@ -99,6 +104,19 @@ end_token(struct sequence *s, struct engine_error *e)
 	return ENGINE_OK;
 }
 
+/* Runs the token, if it has not run ahead. */
+static int
+step_with_draft(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *e)
+{
+	int rc = speculation_step(d, id, next, e);
+
+	if (rc == ENGINE_OK && !d->greedy)
+		rc = decode_logits(d, e);
+	if (rc == ENGINE_OK)
+		rc = end_token(d->sequence, e);
+	return rc == ENGINE_OK ? grow_clusters(d->sequence, e) : rc;
+}
+
 /* First half of a step: appends the row. Later work on the cache is ordered after it. */
 static int
 begin_token(struct decode *d, uint32_t id, struct engine_error *e)
@@ -123,8 +141,11 @@ begin_token(struct decode *d, uint32_t id, struct engine_error *e)
 int
 decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *e)
 {
-	int rc = begin_token(d, id, e);
+	int rc;
 
+	if (d->speculation != NULL)
+		return step_with_draft(d, id, next, e);
+	rc = begin_token(d, id, e);
 	*next = 0;
 	if (rc == ENGINE_OK)
 		rc = evict_in_turn(d, e);
@@ -146,6 +167,7 @@ run_singly(struct decode *d, const uint32_t *ids, size_t n, struct engine_error 
 	int rc = ENGINE_OK;
 
 	one.generator = NULL;
+	one.speculation = NULL;
 	one.greedy = 0;
 	if (n > 0 && d->ws == NULL && (one.ws = workspace_new(m, 1)) == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory to run the model");

@@ -11,6 +11,8 @@
 #include "forward/generate.h"
 #include "forward/sequence_point.h"
 
+struct speculation;
+
 struct decode {
 	/* the caller's */
 	struct sequence *sequence;
@@ -20,6 +22,9 @@ struct decode {
 	int greedy;                     /* the next token is the likeliest one */
 	/* how layers are offloaded as the text grows; NULL: none is */
 	const struct offload_plan *offload;
+	/* runs tokens ahead as a draft proposes them (speculate.h); NULL: none. Then evict and obs
+	 * are NULL. */
+	struct speculation *speculation;
 	/* decode_init()'s; NULL: the host chooses tokens, and the device cannot launch captured
 	 * steps */
 	struct generator *generator;

@@ -210,7 +210,10 @@ attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 			ws->each[together] = (struct attention){ .o = o, .query = query,
 			    .lse = c->mass != NULL ? ws->lse + p[i].at * H : NULL,
 			    .rows = &c->layer[l] };
-		together += ws->each[together].rows != NULL;
+		if (p[i].apart)
+			run_attend_apart(m->ops, m->dev, &ws->each[together]);
+		else
+			together += ws->each[together].rows != NULL;
 	}
 	run_attend_each(m->ops, m->dev, ws->each, together);
 	for (i = 0; i < n; i++) {

@@ -35,6 +35,7 @@ struct part {
 	const struct observation *obs; /* gets their queries; NULL: none */
 	const uint32_t *pos;           /* host [N] */
 	uint32_t at, N;
+	int apart;                     /* 1: each row attends as alone, attend_apart() */
 };
 
 /* As forward(), for rows of several sequences, one after the other in the workspace, with the

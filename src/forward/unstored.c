@@ -55,17 +55,6 @@ observe_own(struct observation *obs, const struct cache *c, uint32_t n)
 	return 0;
 }
 
-/* Drops the last n rows of layers l0 .. l1-1. */
-static void
-drop_last(struct cache *c, uint32_t n, uint32_t l0, uint32_t l1)
-{
-	uint32_t l, g;
-
-	for (l = l0; l < l1; l++)
-		for (g = 0; g < c->layer[l].heads; g++)
-			c->layer[l].len[g] -= n;
-}
-
 static int
 run_input_unstored(const struct model *m, struct sequence *s, struct workspace *ws,
     const struct run_input *in, size_t n, struct observation *obs, const struct step_hook *step,
@@ -87,7 +76,7 @@ run_input_unstored(const struct model *m, struct sequence *s, struct workspace *
 		snprintf(err, errlen, "no memory for the keys of %zu tokens", n);
 		return MODEL_ENOMEM;
 	}
-	drop_last(c, (uint32_t)n, 0, m->id.layers);
+	cache_drop_last(c, (uint32_t)n, 0, m->id.layers);
 	return 0;
 }
 
@@ -138,7 +127,7 @@ run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *
 	workspace_use(ws, NULL);
 	ws->adapter = NULL;
 	cache_put_back(c, &aside);
-	drop_last(c, N, l, l + 1);
+	cache_drop_last(c, N, l, l + 1);
 	if (cache_log(c, KV_EVENT_RUN, N, l, l + 1) == 0)
 		return 0;
 	snprintf(err, errlen, "no memory for the event log");
