@@ -3,9 +3,8 @@
  * cpu_device.c  open, memory, errors, the op table
  * cpu_matmul.c  matrix products: oneDNN on converted panels; GEMV and skinny GEMM for few rows
  * cpu_bf16.c    matrix products in bf16, where that is asked for
- * cpu_attend.c  attention, of all rows or chosen ones: how the work is cut
- * cpu_mass.c    attention mass, with the same cuts (cpu_attend.h)
- *               into items
+ * cpu_attend.c  attention, of all rows or chosen ones: how the work is cut into items
+ * cpu_mass.c    attention mass, with the same items (cpu_attend.h)
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
  * cpu_recent.c  KIVI's rows, the last of which are full: appending, attention
