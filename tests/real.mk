@@ -5,3 +5,12 @@ real: all
 	O=$(O) sh tests/real.sh
 
 .PHONY: real
+
+# make experiments [SMOLLM2=/folder/of/the/model]: the claims of examples/experiments; with the
+# model ten minutes, without it those of the demo model
+experiments: all
+	[ -n "$$SMOLLM2" ] || [ ! -e $(O)/smollm2/config.json ] || \
+	    { SMOLLM2=$(O)/smollm2 && export SMOLLM2; }; \
+	O=$(O) PATH=$(abspath $(O)):$$PATH bats examples/experiments
+
+.PHONY: experiments

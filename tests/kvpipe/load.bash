@@ -132,6 +132,30 @@ assert_subset() {
 	[ -z "$missing" ] || _kv_fail "$2 lacks $missing of $1"
 }
 
+# assert_better A B RATE [OPTION OF compare.sh ...]: method A of examples/methods answers questions
+# that B does not, more than the reverse, with RATE of the rows, and the exact sign test over the
+# documents has p of at most KV_P (0.05, two-sided). Options name the documents, their number and
+# the model: -d FOLDER -n 40 -m MODEL; without them documents are made for the demo model.
+assert_better() {
+	local a=$1 b=$2 rate=$3 said line
+	shift 3
+	said=$(sh "$_kv_examples/compare.sh" -c "$@" -r "$rate" -M "$a $b" -P "$b") || return
+	line=$(_kv_awk -F ' *[|] *' -v a="$a" '
+		compares && $2 == a { print $4, $5, $6, $7 }
+		/^compared with/ { compares = 1 }' <<<"$said")
+	[ -n "$line" ] || _kv_fail "compare.sh does not compare $a with $b: $said" || return
+	_kv_awk -v most="${KV_P:-0.05}" '{ exit !($2 > $3 && $4 <= most) }' <<<"$line" ||
+		_kv_fail "$a at $rate: $(_kv_awk -v b="$b" '{
+			print $2 " right that " b " has not, and " $3 " the reverse, of " $1 \
+			    ": p " $4 }' <<<"$line")"
+}
+
+# Of the tree, or of an installation
+_kv_examples=$(cd "$(dirname "${BASH_SOURCE[0]}")" || exit
+	for place in ../../examples ../../../share/kvpipe; do
+		[ ! -e "$place/compare.sh" ] || { cd "$place" && pwd && break; }
+	done)
+
 _kv_fail() {
 	printf '%s\n' "$1" >&2
 	return 1
