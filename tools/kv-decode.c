@@ -524,8 +524,10 @@ decode_one(struct session *s, const char *name)
 
 	report_enter(REPORT_LOAD);
 	if (draft_file != NULL)
-		draft_load(&draft, s, &want, keep);
+		draft_take_options(&draft, &want, keep);
 	must(open_sequence(&x, s->model, &want, r, &s->plan, &e), &e);
+	if (draft_file != NULL)
+		draft_load(&draft, s);
 	report_leave();
 	if ((ws = workspace_new(s->model, rows)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");

@@ -76,20 +76,25 @@ draft_open_file(struct draft *d, struct session *s, struct kv_reader *full)
 }
 
 void
-draft_load(struct draft *d, const struct session *s, struct sequence_options *want, int keep)
+draft_take_options(struct draft *d, struct sequence_options *want, int keep)
 {
-	const struct sequence_options options = { .spare = want->spare, .mapper = want->mapper,
+	d->want = (struct sequence_options){ .spare = want->spare, .mapper = want->mapper,
 	    .indexes = want->indexes, .retrieve = want->retrieve, .head = want->head,
 	    .device_memory = want->device_memory, .requests = want->requests,
 	    .notice = want->notice };
-	struct engine_error e;
-
-	must(open_sequence(&d->open, s->model, &options, d->reader, &s->plan, &e), &e);
-	if ((d->ws = workspace_new(s->model, 1)) == NULL)
-		die(EXIT_RUN, "no memory to run the model");
 	want->retrieve = NULL;
 	want->head = NULL;
 	want->indexes = keep ? KV_ALL_INDEXES : 0;
+}
+
+void
+draft_load(struct draft *d, const struct session *s)
+{
+	struct engine_error e;
+
+	must(open_sequence(&d->open, s->model, &d->want, d->reader, &s->plan, &e), &e);
+	if ((d->ws = workspace_new(s->model, 1)) == NULL)
+		die(EXIT_RUN, "no memory to run the model");
 }
 
 void

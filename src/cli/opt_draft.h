@@ -22,6 +22,7 @@ extern uint32_t draft_tokens;           /* 0: not given */
 /* The draft, open. All zero: none */
 struct draft {
 	struct kv_reader *reader;
+	struct sequence_options want;   /* of its snapshot */
 	struct open_sequence open;
 	struct workspace *ws;
 	struct speculation speculation;
@@ -33,9 +34,11 @@ void opt_draft(const char *other, const char *snapshot);
 /* Opens the snapshot, which must be of the session's model and hold the tokens of `full`, of which
  * nothing has been read. Dies. */
 void draft_open_file(struct draft *, struct session *, struct kv_reader *full);
-/* Loads it, as wanted, and takes head and retrieval from `want`, which is the full cache's then:
- * that is read whole. keep: it is saved, with its indexes. Dies. */
-void draft_load(struct draft *, const struct session *, struct sequence_options *want, int keep);
+/* Takes head and retrieval from `want`, which is the full cache's then: that is read whole. keep:
+ * it is saved, with its indexes. */
+void draft_take_options(struct draft *, struct sequence_options *want, int keep);
+/* Loads the draft, after the full cache: a message that there is no room names the draft. Dies. */
+void draft_load(struct draft *, const struct session *);
 /* Has the text of `full` be proposed by the draft. returns: it goes back for several texts.
  * Dies. */
 void draft_start(struct draft *, struct decode *full, int returns);
