@@ -13,7 +13,8 @@ import argparse
 import sys
 
 from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, several
-from measure_table import cell, check_table, md_table, summaries, with_all, write_tables
+from measure_table import (cell, check_table, md_table, summaries, with_all,
+                           write_or_print_tables)
 from task_records import TaskError, run
 
 FIELDS = ("task", "budget", "method")
@@ -145,9 +146,7 @@ def main():
     whats = {name: [*METHODS[name], options.budgets] for name in names}
     lines = measure(options, pipes, whats, measure_one)
     found = summaries(rows_of(with_all(lines)), FIELDS)
-    write_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
-    if not options.table:
-        print("\n".join(md_lines(found, options)))
+    write_or_print_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ import argparse
 import shlex
 import sys
 
-from answer_pipes import Pipes, add_arguments, measure, several
-from measure_table import cell, check_table, md_table, summaries, with_all, write_tables
-from score_agreement import chosen_methods, rate
+from answer_pipes import Pipes, add_arguments, measure
+from measure_table import (cell, check_table, md_table, summaries, with_all,
+                           write_or_print_tables)
+from score_agreement import add_method_arguments, chosen_methods, method_settings
 from task_records import TaskError, run
 
 FIELDS = ("task", "rate", "method")
@@ -93,16 +94,8 @@ def parse():
     add_arguments(parser)
     parser.add_argument("--cache", metavar="DIR",
                         help="keep what the pipelines share (common.sh -c); large")
-    parser.add_argument("--gate", metavar="DIR", help="of KVzap for this model")
-    parser.add_argument("--adapter", metavar="DIR", help="of LookaheadKV for this model")
-    parser.add_argument("--methods", type=several(str), metavar="NAME,...", help="only these")
-    parser.add_argument("--method", action="append", default=[], metavar="NAME=PIPELINE",
-                        help="a further one, as score_agreement.py has it")
-    parser.add_argument("--rates", type=several(rate), default=["0.05", "0.1", "0.2"],
-                        metavar="R,...", help="of the rows that stay (0.05,0.1,0.2)")
+    add_method_arguments(parser, "rows that stay")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="of each text (64)")
-    parser.add_argument("--reference", metavar="NAME", default="snapkv-32",
-                        help="the .tsv has the difference from this one (snapkv-32)")
     options = parser.parse_args()
     options.answer, options.stop = "full", ""
     if options.tokens < 2:
@@ -115,9 +108,7 @@ def parse():
 def main():
     options = parse()
     methods = chosen_methods(options)
-    settings = [f"{name}={value}" for name in ("adapter", "gate")
-                if (value := getattr(options, name))]
-    pipes = Pipes(options, settings)
+    pipes = Pipes(options, method_settings(options))
 
     def measure_one(where, record, names):
         text = "\n".join(shell_text(methods, names, options.rates, options.tokens))
@@ -129,9 +120,7 @@ def main():
     whats = {name: [*words, options.rates, options.tokens] for name, words in methods.items()}
     lines = measure(options, pipes, whats, measure_one)
     found = summaries(rows_of(with_all(lines)), FIELDS, options.reference)
-    write_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
-    if not options.table:
-        print("\n".join(md_lines(found, options)))
+    write_or_print_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
 
 
 if __name__ == "__main__":

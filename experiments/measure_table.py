@@ -84,3 +84,10 @@ def write_tables(paths, md, found, fields):
     for path in paths:
         write_lines(path, md() if path.endswith(".md") else
                     ("\t".join(map(str, line)) for line in tsv_lines(found, fields)))
+
+
+def write_or_print_tables(paths, md, found, fields):
+    """As write_tables(); without a file, prints the lines of md()."""
+    write_tables(paths, md, found, fields)
+    if not paths:
+        print("\n".join(md()))

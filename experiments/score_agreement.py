@@ -14,7 +14,8 @@ import shlex
 import sys
 
 from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, several
-from measure_table import cell, check_table, md_table, summaries, with_all, write_tables
+from measure_table import (cell, check_table, md_table, summaries, with_all,
+                           write_or_print_tables)
 from task_records import NAME, TaskError, run
 
 FIELDS = ("task", "layers", "method")
@@ -90,6 +91,26 @@ def rate(text):
     if not 0 < value <= 1:
         raise ValueError
     return f"{value:g}"
+
+
+def add_method_arguments(parser, rows):
+    """Which methods, with what, at which rates. rows: those that a rate is a share of."""
+    parser.add_argument("--gate", metavar="DIR", help="of KVzap for this model")
+    parser.add_argument("--adapter", metavar="DIR", help="of LookaheadKV for this model")
+    parser.add_argument("--methods", type=several(str), metavar="NAME,...", help="only these")
+    parser.add_argument("--method", action="append", default=[], metavar="NAME=PIPELINE",
+                        help="a further one: shell text that writes a snapshot with scores, "
+                        "such as 'mine=full | kv-score --method snapkv --kernel 3'")
+    parser.add_argument("--rates", type=several(rate), default=["0.05", "0.1", "0.2"],
+                        metavar="R,...", help=f"of the {rows} (0.05,0.1,0.2)")
+    parser.add_argument("--reference", metavar="NAME", default="snapkv-32",
+                        help="the .tsv has the difference from this one (snapkv-32)")
+
+
+def method_settings(options):
+    """For Pipes."""
+    return [f"{name}={value}" for name in ("adapter", "gate")
+            if (value := getattr(options, name))]
 
 
 def shell_text(methods, names, rates):
@@ -176,18 +197,9 @@ def parse():
     parser.add_argument("--question", choices=("inside", "after"), default="inside",
                         help="after: methods see the context alone, and the question comes behind "
                         "it (inside)")
-    parser.add_argument("--gate", metavar="DIR", help="of KVzap for this model")
-    parser.add_argument("--adapter", metavar="DIR", help="of LookaheadKV for this model")
+    add_method_arguments(parser, "best rows")
     parser.add_argument("--groups", type=int, default=0, metavar="N",
                         help="also for each of N groups of layers, one behind the other")
-    parser.add_argument("--methods", type=several(str), metavar="NAME,...", help="only these")
-    parser.add_argument("--method", action="append", default=[], metavar="NAME=PIPELINE",
-                        help="a further one: shell text that writes a snapshot with scores, "
-                        "such as 'mine=full | kv-score --method snapkv --kernel 3'")
-    parser.add_argument("--rates", type=several(rate), default=["0.05", "0.1", "0.2"],
-                        metavar="R,...", help="of the best rows (0.05,0.1,0.2)")
-    parser.add_argument("--reference", metavar="NAME", default="snapkv-32",
-                        help="the .tsv has the difference from this one (snapkv-32)")
     options = parser.parse_args()
     if options.groups < 0:
         parser.error("--groups is not below 0")
@@ -199,9 +211,7 @@ def parse():
 def main():
     options = parse()
     methods = chosen_methods(options)
-    settings = [f"{name}={value}" for name in ("adapter", "gate")
-                if (value := getattr(options, name))]
-    pipes = Pipes(options, settings)
+    pipes = Pipes(options, method_settings(options))
 
     def measure_one(where, record, names):
         text = "\n".join(shell_text(methods, names, options.rates))
@@ -211,9 +221,7 @@ def main():
     whats = {name: [*words, options.rates] for name, words in methods.items()}
     lines = measure(options, pipes, whats, measure_one)
     found = summaries(rows_of(with_all(lines), options.groups), FIELDS, options.reference)
-    write_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
-    if not options.table:
-        print("\n".join(md_lines(found, options)))
+    write_or_print_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
 
 
 if __name__ == "__main__":

@@ -32,22 +32,10 @@ opt_draft(const char *other, const char *snapshot)
 	    "decode without it", other);
 }
 
-/* Reads the tokens, and leaves the snapshot as it was. */
-static struct kv_tokens
-tokens_of(struct kv_reader *r)
-{
-	struct kv_tokens tokens;
-	struct kv_section sec;
-
-	input_next(r, &sec);                    /* TOKS is the first, always */
-	input_check(r, kv_load_tokens(r, &tokens));
-	return tokens;
-}
-
 static void
 check_tokens(struct kv_reader *draft, struct kv_reader *full)
 {
-	const struct kv_tokens ours = tokens_of(draft), theirs = tokens_of(full);
+	const struct kv_tokens ours = input_tokens(draft), theirs = input_tokens(full);
 	const char *name = kv_reader_name(draft), *of = kv_reader_name(full);
 	uint64_t i, n = ours.n < theirs.n ? ours.n : theirs.n;
 
@@ -59,8 +47,6 @@ check_tokens(struct kv_reader *draft, struct kv_reader *full)
 	if (ours.n != theirs.n)
 		die(EXIT_MODEL, "%s has %" PRIu64 " tokens, and %s has %" PRIu64 ": a draft must "
 		    "be of the same text", name, ours.n, of, theirs.n);
-	input_check(draft, kv_again(draft));
-	input_check(full, kv_again(full));
 }
 
 void

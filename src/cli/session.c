@@ -342,12 +342,8 @@ refuse_no_token(const char *name, const struct ids *ids)
 unsigned
 text_behind(const struct tokenizer *t, struct kv_reader *snapshot)
 {
-	struct kv_tokens tokens;
-	struct kv_section sec;
+	const struct kv_tokens tokens = input_tokens(snapshot);
 
-	input_next(snapshot, &sec);             /* TOKS is the first, always */
-	input_check(snapshot, kv_load_tokens(snapshot, &tokens));
-	input_check(snapshot, kv_again(snapshot));
 	return tokenizer_behind(t, tokens.id, tokens.n);
 }
 

@@ -105,6 +105,18 @@ input_next(struct kv_reader *r, struct kv_section *sec)
 	return code;
 }
 
+struct kv_tokens
+input_tokens(struct kv_reader *r)
+{
+	struct kv_tokens tokens;
+	struct kv_section sec;
+
+	input_next(r, &sec);                    /* TOKS is the first, always */
+	input_check(r, kv_load_tokens(r, &tokens));
+	input_check(r, kv_again(r));
+	return tokens;
+}
+
 const char *
 input_place(void)
 {

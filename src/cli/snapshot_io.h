@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "engine/engine_error.h"
-#include "libkvfile/kvfile.h"
+#include "libkvfile/codec.h"
 
 struct kv_reader *input_open(const char *path);                   /* dies with the right status */
 /* As input_open(), but returns NULL instead of dying. */
@@ -16,6 +16,8 @@ struct kv_reader *input_try(const char *path, struct engine_error *);
 /* Dies if the snapshot has full rows behind quantised ones. why: what cannot be done with them, and
  * how to go on: "no single row can be dropped: evict before kv-quantize". */
 void input_refuse_residual(const struct kv_reader *r, const char *why);
+/* Returns the tokens of a snapshot of which nothing has been read, and leaves it there. Dies. */
+struct kv_tokens input_tokens(struct kv_reader *r);
 int input_next(struct kv_reader *r, struct kv_section *sec);      /* 1 or 0; dies */
 /* Returns where the last section was, "a.kv: layer 3", for messages; "" before the first. */
 const char *input_place(void);

@@ -104,34 +104,25 @@ end_token(struct sequence *s, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* Runs the token, if it has not run ahead. */
+/* First half of a step: appends the row. Later work on the cache is ordered after it. *next <- the
+ * likeliest token, if that is known already. */
 static int
-step_with_draft(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *e)
-{
-	int rc = speculation_step(d, id, next, e);
-
-	if (rc == ENGINE_OK && !d->greedy)
-		rc = decode_logits(d, e);
-	if (rc == ENGINE_OK)
-		rc = end_token(d->sequence, e);
-	return rc == ENGINE_OK ? grow_clusters(d->sequence, e) : rc;
-}
-
-/* First half of a step: appends the row. Later work on the cache is ordered after it. */
-static int
-begin_token(struct decode *d, uint32_t id, struct engine_error *e)
+begin_token(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *e)
 {
 	struct sequence *s = d->sequence;
 	int rc = offload_grow(s, d->offload, e);
 
 	if (rc != ENGINE_OK)
 		return rc;
-	if (d->generator != NULL)
-		rc = generator_begin(d->generator, id, d->obs, e->text, sizeof e->text);
+	if (d->speculation != NULL)
+		rc = speculation_step(d, id, next, e);
+	else if (d->generator != NULL)
+		rc = engine_ran(e, generator_begin(d->generator, id, d->obs, e->text,
+		    sizeof e->text));
 	else
-		rc = run_tokens(s->cache->model, s, d->ws, &id, 1, d->obs, NULL, e->text,
-		    sizeof e->text);
-	if ((rc = engine_ran(e, rc)) != ENGINE_OK)
+		rc = engine_ran(e, run_tokens(s->cache->model, s, d->ws, &id, 1, d->obs, NULL,
+		    e->text, sizeof e->text));
+	if (rc != ENGINE_OK)
 		return rc;
 	if (!d->greedy && (rc = decode_logits(d, e)) != ENGINE_OK)
 		return rc;
@@ -143,10 +134,8 @@ decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 {
 	int rc;
 
-	if (d->speculation != NULL)
-		return step_with_draft(d, id, next, e);
-	rc = begin_token(d, id, e);
 	*next = 0;
+	rc = begin_token(d, id, next, e);
 	if (rc == ENGINE_OK)
 		rc = evict_in_turn(d, e);
 	if (rc == ENGINE_OK && d->generator != NULL)

@@ -249,7 +249,6 @@ speculation_step(struct decode *full, uint32_t id, uint32_t *next, struct engine
 	struct speculation *s = full->speculation;
 	int rc;
 
-	*next = 0;
 	if (ahead_slide(s->ahead, full->sequence->cache) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory to drop rows");
 	if (!judge(s, id) && (rc = pass(full, id, e)) != ENGINE_OK)

@@ -19,7 +19,7 @@
 
 enum { DRAFT_MOST = AHEAD_MOST - 1 };   /* proposed tokens of a pass */
 
-/* What a text took */
+/* Counts over all texts */
 struct speculation_counts {
 	uint64_t passes;                /* of the full cache */
 	uint64_t tokens;                /* of the text that have run */
