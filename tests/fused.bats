@@ -66,7 +66,7 @@ equal() {
 		sampled equal $model 91 "" "random seed=7" "budget=9"
 		sampled equal $model 700 "--query-stats" "expected no-covariance" "rate=0.3 policy=ada-kvpress"
 		sampled equal $model 700 "-w 8" rkv rate=0.3
-		sampled equal $model 700 "-w 8" "cake gamma=100" rate=0.3
+		sampled equal $model 700 "-w 8" "cake gamma=100 window=8" rate=0.3
 		sampled equal $model 700 "--query-stats" "triattention z-score" rate=0.3
 		sampled equal $model 700 "-w 3" "simlayer lazy=0.2 recent=50 window=2" "threshold=1"
 	done
