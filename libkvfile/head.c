@@ -435,9 +435,28 @@ get_all_row_types(struct kv_head *head, json_t *o, struct kv_message *why)
 	return get_residual(head, o, why);
 }
 
+/* Reads where documents begin: ascending, after position 0 and before the next one. */
+static int
+get_documents(struct kv_head *head, const json_t *v, struct kv_message *why)
+{
+	struct kv_documents *d = &head->documents;
+	uint32_t before = 0;
+
+	if (!json_is_array(v) || json_array_size(v) == 0 ||
+	    json_array_size(v) > KV_DOCUMENTS_MOST - 1)
+		return kv_bad(why, "documents must be a list of 1 to %d positions",
+		    KV_DOCUMENTS_MOST - 1);
+	for (; d->n < json_array_size(v); before = d->start[d->n++])
+		if (get_count(&d->start[d->n], json_array_get(v, d->n), "documents", before + 1,
+		    head->next_position - 1, why) != KV_OK)
+			return kv_bad(why, "documents must ascend, from 1 to below next_position");
+	return KV_OK;
+}
+
 static int
 get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 {
+	json_t *documents = json_object_get(o, "documents");
 	json_t *row_types = json_object_get(o, "row_types");
 	json_t *keys = json_object_get(o, "keys"), *model = json_object_get(o, "model");
 	struct kv_model *m = &head->model;
@@ -464,7 +483,8 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	    (m->rope_width != 0 ? m->rope_width : m->head_width) / 2)
 		return kv_bad(why, "rope.factors: %u of them do not fit the head width",
 		    m->rope_n_factors);
-	if (row_types != NULL && get_all_row_types(head, row_types, why) != KV_OK)
+	if ((row_types != NULL && get_all_row_types(head, row_types, why) != KV_OK) ||
+	    (documents != NULL && get_documents(head, documents, why) != KV_OK))
 		return why->code;
 	return check_windows(m, why);
 }

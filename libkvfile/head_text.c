@@ -14,6 +14,7 @@
 
 /* Enough for every field of an identity at its longest, and for all row types */
 enum { FIELDS_MOST = 4096 + 32 * KV_ROPE_PAIRS + 5 * KV_LAYERS_MOST,
+	DOCUMENTS_MOST = 32 + 11 * KV_DOCUMENTS_MOST,
 	ROW_TYPES_MOST = 64 + 2 * KV_LAYERS_MOST * (int)sizeof "\"q8_0-hadamard\"," };
 
 struct text {
@@ -197,9 +198,24 @@ put_row_types(struct text *t, const char *key, const struct kv_head *head, enum 
 }
 
 static void
+put_documents(struct text *t, const struct kv_documents *d)
+{
+	uint32_t i;
+
+	if (d->n == 0)
+		return;
+	add_text(t, "\"documents\":");
+	for (i = 0; i < d->n; i++)
+		add_text(t, "%s%u", i == 0 ? "[" : ",", d->start[i]);
+	add_text(t, "],");
+}
+
+static void
 put_head(struct text *t, const struct kv_head *head)
 {
-	add_text(t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
+	add_text(t, "{");
+	put_documents(t, &head->documents);
+	add_text(t, "\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
 	put_fields(t, &head->model, kv_model_fields);
 	add_text(t, ",\"next_position\":%u", head->next_position);
 	if (kv_head_is_quantised(head)) {
@@ -218,7 +234,7 @@ int
 kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_message *why)
 {
 	const struct kv_model *m = &head->model;
-	struct text t = { .size = FIELDS_MOST + ROW_TYPES_MOST };
+	struct text t = { .size = FIELDS_MOST + ROW_TYPES_MOST + DOCUMENTS_MOST };
 	struct kv_head again;
 
 	*json = NULL;
@@ -226,6 +242,9 @@ kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_mes
 		return kv_say(why, KV_EINVAL, "a real number of the model is not finite");
 	if (kv_rope_name(m->rope_type) == NULL)
 		return kv_say(why, KV_EINVAL, "rope.type %d is not known", (int)m->rope_type);
+	if (head->documents.n >= KV_DOCUMENTS_MOST)
+		return kv_say(why, KV_EINVAL, "%u documents: at most %d",
+		    head->documents.n + 1, KV_DOCUMENTS_MOST);
 	if ((t.data = malloc(t.size)) == NULL)
 		return kv_say(why, KV_ENOMEM, "no memory for HEAD");
 	put_head(&t, head);

@@ -63,6 +63,7 @@ enum kv_rope { KV_ROPE_DEFAULT = 0, KV_ROPE_LLAMA3 = 1, KV_ROPE_LINEAR = 2, KV_R
 	KV_ROPE_LONGROPE = 4 };
 enum { KV_LAYERS_MOST = 4096 };         /* and query heads, KV heads */
 enum { KV_ROPE_PAIRS = 512 };         /* most pairs: half of the greatest head width */
+enum { KV_DOCUMENTS_MOST = 1024 };
 
 struct kv_model {
 	char architecture[32];          /* "llama": model_type of config.json */
@@ -112,6 +113,13 @@ struct kv_model {
 	uint32_t weights_rule;          /* 2: weights is of all bytes; 0: of samples (older) */
 };
 
+/* Where the documents begin whose tokens saw only their own document when they ran */
+struct kv_documents {
+	uint32_t n;                     /* all but the first; 0: one text */
+	/* their first positions, ascending; the first document begins at 0 and is not listed */
+	uint32_t start[KV_DOCUMENTS_MOST - 1];
+};
+
 struct kv_head {
 	struct kv_model model;
 	enum kv_dtype dtype;            /* of observation queries, indexes, and rows of type 0 */
@@ -122,6 +130,7 @@ struct kv_head {
 	/* how many of the last rows of a KV head are elements of dtype where its type is quantised,
 	 * 4.20: at most KV_RESIDUAL_MOST; with KIVI's types a multiple of KV_GROUP_ROWS, not 0 */
 	uint32_t residual;
+	struct kv_documents documents;
 };
 
 /* Returns the type, never 0, of the rows of a layer, and the bytes of one (of KIVI's types: of a

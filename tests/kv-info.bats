@@ -148,9 +148,9 @@ info() {
 }
 
 @test "the keys of the JSON object are these" {
-	assert_equal "$(info even.kv "' '.join(o)")" "snapshot model dtype tokens next_position rows share_kept share_bytes layers \
+	assert_equal "$(info even.kv "' '.join(o)")" "snapshot model dtype tokens next_position documents rows share_kept share_bytes layers \
 kv_bytes kv_stored_bytes bytes scores logits head_keys event_log provenance"
-	assert_equal "$(info even.kv "' '.join(o)" --all | cut -d ' ' -f 18-)" "sections stream_digest logical_digest"
+	assert_equal "$(info even.kv "' '.join(o)" --all | cut -d ' ' -f 19-)" "sections stream_digest logical_digest"
 }
 
 @test "--all lists every section and the digests" {

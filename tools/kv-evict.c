@@ -68,6 +68,7 @@ open_ahead(const char *path, struct kv_head *head)
 		must(evict_snapshot_renumber(&job, r, &e), &e);
 		kv_close(r);
 		head->next_position = job.reposition.next;
+		head->documents.n = 0;
 		r = input_twice_open(&input);
 	}
 	input_twice_end(&input);

@@ -331,6 +331,13 @@ def heads():
                 layers=3, window=8, whole_layers=whole))
         for name in 'attention_softcap', 'logits_softcap':
             yield f'{name}-negative', edited(lambda h: h['model'].update({name: -1.5}))
+        for name, starts in (
+                ('empty', []), ('0', [0]), ('next', [9]), ('later', [3, 10]), ('twice', [3, 3]),
+                ('descending', [5, 3]), ('real', [3.0]), ('text', ['3']), ('true', [True]),
+                ('number', 3), ('object', {'3': 3}), ('negative', [-1, 3]),
+                ('2-32', [3, 1 << 32]), ('1024', list(range(1, 1025)))):
+            yield f'documents-{name}', edited(lambda h: h.update(
+                next_position=2000 if name == '1024' else 9, documents=starts))
         yield 'rope-llama3', edited(lambda h: h['model']['rope'].update(type='llama3'))
         yield 'rope-unknown-key', edited(lambda h: h['model']['rope'].update(beta=1.5))
         for name, key, value in (

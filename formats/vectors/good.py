@@ -367,6 +367,10 @@ def vectors():
                                            [[[0, 65536, 4294967294]]], [8, 8]))
     yield 'unknown-head-key', stream(sections(
         head(note='"quoted" \\ \u00e9', nested={'b': [1, 2.5, True], 'a': {}}), [[[0]]], [0]))
+    yield 'documents', stream(sections(head(2, 4, 2, 6, next_position=9, documents=[1, 5, 8]),
+                                       [[[0, 1, 2, 8]], [[4]]], [1, 2, 3]))
+    yield 'documents-most', stream(sections(
+        head(next_position=4294967295, documents=[*range(1, 1023), 4294967294]), [[[0]]], [8]))
     for dtype in ('bf16', 'f16', 'f32'):
         yield f'ragged-{dtype}', stream(awkward(dtype))
     yield 'observed', stream(awkward(window=[3, 4, 5, 6]))

@@ -273,6 +273,10 @@ def name_text(v):
 HEAD_KEYS = {
     'dtype': one_of('bf16', 'f16', 'f32'), 'keys': one_of('rope'),
     'model': lambda v: type(v) is dict, 'next_position': count(1, (1 << 32) - 1)}
+# there only in some snapshots
+SPARE_HEAD_KEYS = {
+    'documents': lambda v: type(v) is list and 0 < len(v) < 1024 and
+    all(map(count(1, (1 << 32) - 2), v)) and v == sorted(set(v))}
 MODEL_KEYS = {
     'architecture': name_text, 'attention_bias': boolean, 'tied_embeddings': boolean,
     'ffn': count(1, 1 << 24), 'hidden': count(1, 1 << 24), 'vocabulary': count(1, 1 << 24),
@@ -318,7 +322,9 @@ def check_keys(where, value, rules, closed, spare=()):
 
 def parse_head(snapshot, section, content):
     head = parse_json(content)
-    check_keys('', head, HEAD_KEYS, closed=False)
+    check_keys('', head, HEAD_KEYS, False, SPARE_HEAD_KEYS)
+    need(head.get('documents', [0])[-1] < head['next_position'],
+         'documents: not below next_position')
     model = head['model']
     check_keys('model.', model, MODEL_KEYS, True, SPARE_MODEL_KEYS)
     need(model['query_heads'] % model['kv_heads'] == 0,

@@ -11,7 +11,7 @@ import numpy as np
 from . import container, indexes, kivi
 from .arrays import Layer
 from .container import MAGIC
-from .content import HEAD_KEYS, LABEL, NONE, Event, Snapshot
+from .content import HEAD_KEYS, LABEL, NONE, SPARE_HEAD_KEYS, Event, Snapshot
 from .hashing import xxh3
 from .pipe import Signature, Writer, make_section, release, run_stage
 from .rowstore import TYPES, store_of, wrong_types
@@ -65,7 +65,8 @@ def residual_of(given, snapshot, types):
 
 def with_types(snapshot, types, residual):
     """HEAD that says so; ValueError: these types cannot be."""
-    head = {key: snapshot.head[key] for key in HEAD_KEYS}
+    head = {key: value for key, value in snapshot.head.items()
+            if key in HEAD_KEYS or key in SPARE_HEAD_KEYS}
     if all(kind == head['dtype'] for kinds in types.values() for kind in kinds):
         if residual is not None:
             raise ValueError(f'residual {residual}: no type is quantised, so every row is full')

@@ -529,6 +529,7 @@ cache_clear(struct cache *c)
 	uint32_t l;
 
 	c->next_position = 0;
+	c->documents.n = 0;
 	for (l = 0; l < m->id.layers; l++) {
 		struct layer_rows *rows = &c->layer[l];
 

@@ -31,6 +31,7 @@ struct cache {
 	uint32_t next_position;
 	uint32_t *tokens;              /* host [n_tokens] ids seen so far */
 	size_t n_tokens, cap_tokens;
+	struct kv_documents documents; /* as of a snapshot's HEAD */
 	/* tokens that have run through the first layer, for reports; counts tokens that are not
 	 * stored, or run again, too */
 	uint64_t ran;

@@ -23,6 +23,7 @@ snapshot_head(const struct cache *c, struct kv_head *head)
 		head->value_type[l] = (uint8_t)c->layer[l].v_type;
 	}
 	head->residual = c->residual;
+	head->documents = c->documents;
 }
 
 /* ---- loading ---- */

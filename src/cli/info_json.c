@@ -224,6 +224,18 @@ types_json(const struct kv_head *head, enum kv_kind kind)
 	return types;
 }
 
+/* documents: where all of them begin, [0] for one text */
+static void
+put_documents(json_t *o, const struct kv_documents *d)
+{
+	json_t *starts = json_pack("[i]", 0);
+	uint32_t i;
+
+	for (i = 0; i < d->n; i++)
+		json_array_append_new(starts, json_integer(d->start[i]));
+	put_value(o, "documents", starts);
+}
+
 void
 print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 {
@@ -241,6 +253,7 @@ print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 		put_count(o, "residual", head->residual);
 	put_count(o, "tokens", info->tokens);
 	put_count(o, "next_position", head->next_position);
+	put_documents(o, &head->documents);
 	put_count(o, "rows", info->rows);
 	put_real(o, "share_kept", snapshot_share_kept(info, &head->model));
 	put_real(o, "share_bytes", snapshot_share_bytes(info, head));

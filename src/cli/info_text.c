@@ -244,6 +244,20 @@ print_sections(const struct snapshot_info *info)
 	printf(LINE "%s\n", "logical digest", info->digests.logical);
 }
 
+/* Prints where the first documents begin, at most 16. */
+static void
+print_documents(const struct kv_documents *d)
+{
+	uint32_t i;
+
+	if (d->n == 0)
+		return;
+	printf(LINE "%u, which begin at 0", "documents", d->n + 1);
+	for (i = 0; i < d->n && i < 15; i++)
+		printf(" %u", d->start[i]);
+	printf("%s\n", d->n > i ? " ..." : "");
+}
+
 void
 print_info(const struct snapshot_info *info, const struct kv_reader *r)
 {
@@ -264,6 +278,7 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 		    dtype);
 	printf(LINE "%" PRIu64 "\n", "tokens", info->tokens);
 	printf(LINE "%u\n", "next position", head->next_position);
+	print_documents(&head->documents);
 	printf(LINE "%" PRIu64 ", %.1f %% of tokens x layers x KV heads\n", "rows", info->rows,
 	    100 * snapshot_share_kept(info, m));
 	print_layers(info->layer, m->layers);

@@ -79,8 +79,10 @@ sequence_load(struct kv_reader *r, struct sequence *s, struct observation *obs,
 	}
 	if (obs != NULL && obs->loaded != c->model->id.layers)
 		obs->have = 0;
-	if (rc == 0)
+	if (rc == 0) {
 		c->next_position = kv_reader_head(r)->next_position;
+		c->documents = kv_reader_head(r)->documents;
+	}
 	return rc;
 }
 

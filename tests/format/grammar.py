@@ -152,6 +152,8 @@ def edit_head(r, h):
         if r.random() < .6:
             model['whole_layers'] = r.choice(([], [0], [1], [0, 1], [1, 0], [2], [1, 1], [True],
                                               [0.0], [4096]))
+    if r.random() < .3:
+        h['documents'] = edit_documents(r, h.get('next_position'))
     if 'row_types' in h and r.random() < .7:
         edit_types(r, h)
     for _ in range(r.choice((0, 1, 1, 2))):
@@ -159,6 +161,20 @@ def edit_head(r, h):
         edit_object(r, o, ROPE_KEYS if o is rope else MODEL_KEYS if o is model else ())
     line = text(r, h)
     return beside(r, line) if r.random() < .1 else line
+
+
+def edit_documents(r, end):
+    """Where documents begin, and what looks like it"""
+    end = end if type(end) is int and 1 < end < 1 << 33 else 9
+    starts = sorted(r.sample(range(1, min(end, 1 << 20)), min(r.choice((1, 1, 2, 3)), end - 1)))
+    what = r.randrange(9)
+    if what < 4:
+        return starts
+    if what == 4:
+        return list(range(1, r.choice((1022, 1023, 1024, 1025)) + 1))
+    starts[r.randrange(len(starts))] = r.choice((0, -1, end, end - 1, 1 << 32, 1.0, True, '1', [1],
+                                                 starts[0], starts[-1]))
+    return r.choice((starts, starts, starts[::-1], [], {'1': 1}, 1))
 
 
 def edit_types(r, h):

@@ -301,6 +301,41 @@ check_json(void)
 	check(kv_head_to_json(&a, &json) == KV_EINVAL && json == NULL, "no layers");
 }
 
+/* Checks that HEAD says where documents begin, and nothing that a reader would refuse. */
+static void
+check_documents(void)
+{
+	static const uint32_t bad[][2] = { { 0, 5 }, { 3, 3 }, { 5, 3 }, { 3, 9 } };
+	struct kv_head a, b;
+	char text[200], *json = NULL;
+	uint32_t i;
+
+	sample_head(&a, &small_sample);
+	a.next_position = 9;
+	a.documents.n = 2;
+	a.documents.start[0] = 3;
+	a.documents.start[1] = 8;
+	check(kv_head_to_json(&a, &json) == KV_OK && json != NULL &&
+	    strncmp(json, "{\"documents\":[3,8],\"dtype\":\"", 28) == 0, "%s", json);
+	if (json == NULL)
+		return;
+	check(kv_head_from_json(&b, json, strlen(json), text, sizeof text) == KV_OK &&
+	    memcmp(&a, &b, sizeof a) == 0, "not the same: %s", text);
+	free(json);
+	for (i = 0; i < sizeof bad / sizeof *bad; i++) {
+		memcpy(a.documents.start, bad[i], sizeof bad[i]);
+		check(kv_head_to_json(&a, &json) == KV_EINVAL && json == NULL, "case %u", i);
+	}
+	a.next_position = UINT32_MAX;
+	for (i = 0; i < KV_DOCUMENTS_MOST - 1; i++)
+		a.documents.start[i] = UINT32_MAX - KV_DOCUMENTS_MOST + 1 + i;
+	a.documents.n = KV_DOCUMENTS_MOST - 1;
+	check(kv_head_to_json(&a, &json) == KV_OK, "the most documents");
+	free(json);
+	a.documents.n = KV_DOCUMENTS_MOST;
+	check(kv_head_to_json(&a, &json) == KV_EINVAL && json == NULL, "one more");
+}
+
 int
 main(void)
 {
@@ -313,5 +348,6 @@ main(void)
 	check_reading();
 	check_identity();
 	check_json();
+	check_documents();
 	return check_done();
 }
