@@ -51,24 +51,6 @@ is_safetensors(const struct input_twice *in)
 	    memcmp(first + 4, zero, sizeof zero) == 0 && first[8] == '{';
 }
 
-/* Names the kinds of sections that were left out, 1 << enum kv_kind each. */
-static void
-say_left_behind(unsigned left)
-{
-	char names[256] = "";
-	unsigned kind;
-	size_t n;
-
-	for (kind = 0; kind <= KV_UNKNOWN; kind++)
-		if (left >> kind & 1) {
-			n = strlen(names);
-			snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "",
-			    kind == KV_UNKNOWN ? "unknown sections" : kv_kind_type(kind));
-		}
-	if (names[0] != '\0')
-		warning("left behind: %s", names);
-}
-
 static void
 to_safetensors(const struct input_twice *in)
 {
@@ -85,7 +67,7 @@ to_safetensors(const struct input_twice *in)
 	r = input_twice_open(in);
 	must(export_measure(&x, r, &e), &e);
 	kv_close(r);
-	say_left_behind(x.left);
+	warn_left_behind(x.left);
 	x.to = standard ? stdout : text_create(settings.output);
 	x.name = standard ? "stdout" : settings.output;
 	progress_start("convert", x.head.model.layers, "layers");
@@ -181,7 +163,7 @@ to_query_heads(const char *path)
 	progress_start("convert", head.model.layers, "layers");
 	must(per_query_head(&job, r, w, &e), &e);
 	progress_end();
-	say_left_behind(job.left);
+	warn_left_behind(job.left);
 	output_commit(w, r);
 	kv_close(r);
 }

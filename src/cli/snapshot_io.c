@@ -325,6 +325,23 @@ output_commit(struct kv_writer *w, const struct kv_reader *from)
 	free(text);
 }
 
+void
+warn_left_behind(unsigned kinds)
+{
+	char names[256] = "";
+	unsigned kind;
+	size_t n;
+
+	for (kind = 0; kind <= KV_UNKNOWN; kind++)
+		if (kinds >> kind & 1) {
+			n = strlen(names);
+			snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "",
+			    kind == KV_UNKNOWN ? "unknown sections" : kv_kind_type(kind));
+		}
+	if (names[0] != '\0')
+		warning("left behind: %s", names);
+}
+
 /* ---- text ---- */
 
 static char *text_path;

@@ -54,6 +54,9 @@ void sign_real(const char *key, double value);
 /* Inherits the provenance of from (NULL = none), signs, commits, frees. */
 void output_commit(struct kv_writer *w, const struct kv_reader *from);
 
+/* Warns of the kinds of sections that the output has not, 1 << enum kv_kind each. */
+void warn_left_behind(unsigned kinds);
+
 /* Creates a text file beside the output: text_commit() gives it its name; a program that ends
  * before leaves nothing. One at a time, and none while a snapshot is being written. Dies. */
 FILE *text_create(const char *path);

@@ -61,6 +61,10 @@ rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *
 	int64_t distance;
 	uint32_t i;
 
+	if (dims == 0) {                /* a layer without rotary embedding */
+		free(room);
+		return 0;
+	}
 	if (room == NULL)
 		return ROTATE_ENOMEM;
 	t.cos = room;
