@@ -67,10 +67,11 @@ cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD
 # libkvfile/ cpu/ gpu/ and most folders of src/ become one archive each; those from ops/ to
 # forward/, which run a model, become libmodel.a. tools/*.c become programs: some only read and
 # write files, some know the text of tokens, some compute on a device without a model, some run one.
-FILE_TOOLS = kv-check kv-convert kv-critical kv-evict kv-footprint kv-plan kv-quantize kvpipe
+FILE_TOOLS = kv-check kv-convert kv-critical kv-evict kv-footprint kv-merge kv-plan kv-quantize \
+	kvpipe
 TEXT_TOOLS = kv-info
 DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
-MODEL_TOOLS = kv-chat kv-decode kv-observe kv-prefill kv-tokenize kv-tsp-layer
+MODEL_TOOLS = kv-chat kv-decode kv-observe kv-prefill kv-recompute kv-tokenize kv-tsp-layer
 TOOLS = $(FILE_TOOLS) $(TEXT_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 
 # Libraries, by the names that pkg-config has for them.

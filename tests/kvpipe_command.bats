@@ -23,7 +23,7 @@ listed() {
 	done < <(listed)
 	# groups have titles
 	run -0 grep -c '^[A-Z].*[a-z]$' <(kvpipe)
-	assert_output 6
+	assert_output 7
 	run awk 'length > 100' <(kvpipe)
 	assert_output ''
 }

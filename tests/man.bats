@@ -73,6 +73,8 @@ run_examples() {
 @test "the examples of kv-score(1) do what it says" { run_examples kv-score.1; }
 @test "the examples of kv-evict(1) do what it says" { run_examples kv-evict.1; }
 @test "the examples of kv-quantize1b(1) do what it says" { run_examples kv-quantize1b.1; }
+@test "the examples of kv-merge(1) do what it says" { run_examples kv-merge.1; }
+@test "the examples of kv-recompute(1) do what it says" { run_examples kv-recompute.1; }
 @test "the examples of kv-decode(1) do what it says" { run_examples kv-decode.1; }
 @test "the examples of kv-footprint(1) do what it says" { run_examples kv-footprint.1; }
 @test "the examples of kv-critical(1) do what it says" { run_examples kv-critical.1; }

@@ -29,6 +29,8 @@ costs() {
 	kv-decode -m "$DEMO" -n 2 small.kv
 	kv-decode -m "$DEMO" -n 2 --ids small.kv | kv-observe -m "$DEMO" --ids-from - -o seen.kv full.kv
 	kv-quantize --keys q8_0 -o q8.kv full.kv
+	kv-merge -o two.kv full.kv small.kv
+	kv-recompute -m "$DEMO" --first 4 -o again.kv two.kv
 	kv-quantize1b -o bits.kv full.kv
 	kv-index --pages -o pages.kv full.kv
 	kv-diff full.kv small.kv

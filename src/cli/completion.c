@@ -50,6 +50,7 @@ static const struct {
 } known[] = {
 	{ "select", "tsp gemfilter pyramidinfer layer= rate= window= kernel= pool= budget= decay= "
 	    "interval= recent= weight= min=", "kv-prefill" },
+	{ "by", "keys values random", "kv-recompute" },
 	{ "accumulate", "sum max", NULL },
 	{ "by", "layer head", NULL },
 	{ "device", "cpu cuda auto", NULL },

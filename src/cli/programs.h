@@ -17,6 +17,11 @@ PROGRAM("kv-evict", "drop the rows of a snapshot that matter least")
 GROUP("Quantise rows: fewer bits for each")
 PROGRAM("kv-quantize", "quantise keys and values: 8, 4 or 2 bits for each number, or back")
 
+GROUP("Documents that are prefilled apart")
+PROGRAM("kv-merge", "make one snapshot of documents that were prefilled apart")
+PROGRAM("kv-recompute",
+    "compute some rows of a merged snapshot again, so that they see all documents")
+
 GROUP("Retrieval: keep all rows, read few")
 PROGRAM("kv-quantize1b", "keys in one bit: an index that finds the rows which matter to a query")
 PROGRAM("kv-index", "build a retrieval index: page bounds, key clusters or low-rank keys")

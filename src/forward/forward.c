@@ -129,7 +129,7 @@ score_by_gate(struct workspace *ws, uint32_t l, const struct part *p, uint32_t n
 }
 
 /* Applies rotary embedding to queries and keys, and appends keys and values to layer l of each
- * cache. */
+ * cache, or replaces rows by them. */
 static void
 append_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
     uint32_t n)
@@ -139,6 +139,10 @@ append_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 	int one_each = 1;
 	uint32_t i;
 
+	if (n == 1 && p->rewrite != NULL) {
+		rewrite_rows_append(p->rewrite, l, ws->q, ws->k, ws->v, ws->pos, p->pos, p->N);
+		return;
+	}
 	for (i = 0; i < n; i++) {
 		cache_expect(p[i].s->cache, l, p[i].pos, p[i].N);
 		ws->own_rows[i] = sequence_append_to(p[i].s, l);
@@ -162,7 +166,8 @@ note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct 
 	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
 	struct cache *c = p->s->cache;
 
-	sequence_appended(p->s, l, p->pos, p->N);
+	if (p->rewrite == NULL)
+		sequence_appended(p->s, l, p->pos, p->N);
 	if (row_lists_wanted(c->lists[ROW_GATE]))
 		row_lists_put(c->lists[ROW_GATE], l, &c->layer[l], p->N,
 		    ws->gate_scores + (size_t)p->at * m->id.kv_heads, p->N);
@@ -313,6 +318,18 @@ scale_embeddings(const struct model *m, float *x, size_t N)
 {
 	if (m->embedding_scale != 1)
 		m->ops->mix(m->dev, x, x, N * m->id.hidden, m->embedding_scale, 0);
+}
+
+void
+embed_tokens(const struct model *m, float *x, const uint32_t *ids, size_t n)
+{
+	enum { AT_ONCE = 4096 };
+	size_t at;
+
+	for (at = 0; at < n; at += AT_ONCE)
+		m->ops->embed(m->dev, x + at * m->id.hidden, &m->embed, ids + at,
+		    (uint32_t)(n - at < AT_ONCE ? n - at : AT_ONCE));
+	scale_embeddings(m, x, n);
 }
 
 int

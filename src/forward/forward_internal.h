@@ -36,6 +36,7 @@ struct part {
 	const uint32_t *pos;           /* host [N] */
 	uint32_t at, N;
 	int apart;                     /* 1: each row attends as alone, attend_apart() */
+	struct rewrite_rows *rewrite;  /* replaces the rows at these positions; NULL: appends */
 };
 
 /* As forward(), for rows of several sequences, one after the other in the workspace, with the
@@ -43,6 +44,11 @@ struct part {
  * all. With at most 64 rows on the CPU, each part gets the bytes that it gets alone. */
 void forward_parts(const struct model *m, struct workspace *ws, const struct part *, uint32_t n,
     uint32_t l0, uint32_t l1);
+
+/* Applies rotary embedding to queries and keys of N rows at positions pos[N] (host, and on the
+ * device), and puts keys and values in place of the rows of layer l at these positions. */
+void rewrite_rows_append(struct rewrite_rows *, uint32_t l, float *q, float *k, const float *v,
+    const uint32_t *device_pos, const uint32_t *pos, uint32_t N);
 
 /* As forward(), with the positions in ws->pos already; pos is for the observation. */
 void forward_at_pos(const struct model *m, struct sequence *s, struct workspace *ws,

@@ -10,8 +10,6 @@
 #include "forward/forward_internal.h"
 #include "forward/layer_by_layer.h"
 
-#define EMBED_ROWS 4096                /* rows embedded at once */
-
 static int
 failed(const char *failure, char *err, size_t errlen)
 {
@@ -59,7 +57,7 @@ prompt_open(struct prompt_stream *s, struct sequence *q, struct observation *obs
 {
 	struct cache *c = q->cache;
 	const struct model *m = c->model;
-	size_t D = m->id.hidden, at;
+	size_t D = m->id.hidden;
 	uint32_t i;
 	int rc;
 
@@ -76,10 +74,7 @@ prompt_open(struct prompt_stream *s, struct sequence *q, struct observation *obs
 	}
 	for (i = 0; i < s->N; i++)
 		s->pos[i] = c->next_position + i;
-	for (at = 0; at < n; at += EMBED_ROWS)
-		m->ops->embed(m->dev, s->x + at * D, &m->embed, ids + at,
-		    (uint32_t)(n - at < EMBED_ROWS ? n - at : EMBED_ROWS));
-	scale_embeddings(m, s->x, n);
+	embed_tokens(m, s->x, ids, n);
 	if (obs != NULL)
 		observation_expect(obs, m, c->next_position, n);
 	c->next_position += (uint32_t)n;
