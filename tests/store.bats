@@ -94,7 +94,7 @@ blocks() {
 @test "rows that are dropped layer by layer are those of a cold prompt; the store is read, and a warning says that it gets nothing" {
 	head -n 1024 all.ids >first.ids
 	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S --score knorm --evict rate=0.1 -o a.kv first.ids
-	assert_equal "$stderr" "kv-prefill: --store: nothing is added to S: with --evict rows are dropped while the prompt runs"
+	assert_equal "$stderr" "kv-prefill: --store: nothing is added to S: with --evict rows are dropped while the prompt runs; with --chunk and --once what is left is stored"
 	assert_equal "$(blocks)" "0"
 	stored a.kv first.ids
 	for method in "snapkv window=16" "lookahead='$DEMO/lookahead'" keydiff; do
@@ -109,6 +109,7 @@ blocks() {
 
 @test "options that cannot go with a store are refused by name" {
 	kv-prefill -m "$DEMO" --ids -o a.kv all.ids
+	cp "$DEMO/duoattention.tsv" heads.tsv
 	while IFS=/ read -r options text; do
 		eval "more=($options)"
 		# shellcheck disable=SC2154 # eval sets it
@@ -124,12 +125,99 @@ blocks() {
 		--select 'tsp layer=2'/--store does not go with --select
 		--select 'gemfilter layer=2 budget=9'/--store does not go with --select
 		--select 'pyramidinfer decay=0.9'/--store does not go with --select
-		-c 100 --score knorm --evict budget=50/--store does not go with --chunk and --evict
+		-c 128 --score knorm --evict budget=50/--store with --chunk and --evict needs --once: without it later chunks drop rows of earlier ones
+		-c 128 --once --patch 8 --score 'snapkv window=8' --evict budget=50/--store does not go with --patch: the end of this prompt scores all chunks
+		-c 100 --once --score knorm --evict budget=50/--chunk 100: with --store and --evict a block of 256 tokens holds whole chunks, or a chunk whole blocks
+		-c 384 --once --score knorm --evict budget=50/--chunk 384: with --store and --evict a block of 256 tokens
+		-c 128 --once --score h2o --evict budget=50/do not go with --store
+		-c 128 --once --evict 'head-mask=heads.tsv sink=4 recent=32'/head-mask=...' and --once: rows are stored under a name, which does not have what is in a file
+		-c 128 --once --reuse a.kv --score knorm --evict budget=50/--reuse names the snapshot
 		--store-size 1x/'1x' is not a whole number
 		--store-size 9999999T/'9999999T' is not a whole number
 	END
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --store-size 1G -o none.kv all.ids
 	assert_regex "$stderr" "--store-size: of what\? Give --store, too"
+}
+
+@test "with --chunk and --once what is left of each chunk is stored, under a name that has the method" {
+	local how more
+	for how in "-c 128 --score keydiff --evict budget=20" "-c 64 --score 'snapkv window=16' --evict 'rate=0.25 policy=ada sink=4'" \
+	    "-c 512 --score knorm --evict 'rate=0.1 recent=9'" "-c 256 --score 'lookahead=$DEMO/lookahead' --evict budget=31" \
+	    "-c 256 --score recent --evict 'budget=7 sink=3'" "-c 1024 --score 'random seed=3' --evict 'threshold=0.8'" \
+	    "-c 32 --score 'lagkv lag=8' --evict budget=5 --keys int8 --values int8"; do
+		eval "more=(--once $how)"
+		rm -rf S
+		kv-prefill -q -m "$DEMO" --ids "${more[@]}" -o cold.kv all.ids
+		kv-prefill -q -m "$DEMO" --ids "${more[@]}" -o other.kv other.ids
+		assert_equal "$(stored a.kv all.ids "${more[@]}")" 0
+		cmp a.kv cold.kv
+		case $how in                    # whole blocks of both prompts
+		"-c 1024"*) set -- 1024 0 ;;
+		"-c 512"*) set -- 1024 512 ;;
+		*) set -- 1280 768 ;;
+		esac
+		assert_equal "$(stored b.kv all.ids "${more[@]}")" "$1"
+		# to the byte, with its event log: only provenance says what was reused
+		same_values b.kv cold.kv s.logical_digest s.events
+		assert_equal "$(stored c.kv other.ids "${more[@]}")" "$2"
+		same_values c.kv other.kv s.logical_digest s.events
+		for f in S/*.kv; do kv-check -q "$f"; done
+	done
+}
+
+@test "evicted blocks are found by the same method, options, chunk and model only, and not without --once" {
+	local how
+	set -- -c 128 --once --score keydiff --evict "budget=20"
+	stored a.kv all.ids "$@"
+	assert_equal "$(blocks)" 5
+	while read -r how; do
+		eval "more=($how)"
+		[ "$(stored b.kv all.ids "${more[@]}")" = 0 ] || fail "found: $how"
+	done <<-'END'
+		-c 128
+		-c 64 --once --score keydiff --evict budget=20
+		-c 128 --once --score knorm --evict budget=20
+		-c 128 --once --score keydiff --evict budget=21
+		-c 128 --once --score keydiff --evict 'budget=20 sink=2'
+		-c 128 --once --score keydiff --evict budget=20 --dtype f32
+	END
+	assert_equal "$(stored b.kv all.ids "$@")" 1280
+	# and the whole blocks serve eviction layer by layer, as before
+	assert_equal "$(stored b.kv all.ids --score keydiff --evict rate=0.1)" 1280
+	kv-prefill -q -m "$DEMO" --ids --score keydiff --evict rate=0.1 -o cold.kv all.ids
+	same_values b.kv cold.kv s.logical_digest
+	# the bytes of an evicted block are those of its rows
+	du -b S/*.kv | sort -n | awk 'NR == 1 { least = $1 } END { exit !(least < $1 / 4) }'
+}
+
+@test "an evicted block that is damaged, or has rows of other tokens, is removed and made again" {
+	set -- -c 256 --once --score keydiff --evict "rate=0.1"
+	kv-prefill -q -m "$DEMO" --ids "$@" -o cold.kv all.ids
+	stored a.kv all.ids "$@"
+	local second
+	for f in S/*.kv; do
+		[ "$(see "$f" "s.head['next_position']")" != 512 ] || second=$f
+	done
+	head -c 9000 "$second" >cut.kv
+	cp cut.kv "$second"
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S "$@" -o b.kv all.ids
+	assert_regex "$stderr" "removed; its tokens are run"
+	same_values b.kv cold.kv s.logical_digest s.events
+	# rows of other tokens: those of the block before, under the name of this one
+	for f in S/*.kv; do
+		[ "$(see "$f" "s.head['next_position']")" != 256 ] || cp "$f" first.kv
+	done
+	cp first.kv "$second"
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S "$@" -o b.kv all.ids
+	assert_regex "$stderr" "its name does not match its content: removed; its tokens are run"
+	same_values b.kv cold.kv s.logical_digest s.events
+}
+
+@test "models with sliding windows store no evicted blocks" {
+	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" mistral-window windows "$DEMO/tokenizer.json"
+	run -2 --separate-stderr kv-prefill -m windows --ids --store S -c 64 --once --score knorm --evict budget=9 -o no.kv <(seq 5 90)
+	assert_equal "$stderr" "kv-prefill: --store does not go with --chunk and --evict for this model: rows out of its sliding windows are gone when a block is written"
+	[ ! -e no.kv ]
 }
 
 @test "a damaged file is passed over with a warning, removed, and written anew" {

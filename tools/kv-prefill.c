@@ -224,8 +224,8 @@ load_model(struct session *e, size_t n)
 	prefill_demand(&prefill, e->model, n, &d);
 	if (logits_path != NULL)
 		d.logits = each_logits_rows(e->model, d.at_once);
-	d.tokens += prefix.rows;
-	d.rows += (uint64_t)prefix.rows * e->model->id.layers * e->model->id.kv_heads;
+	d.tokens += prefix.tokens;
+	d.rows += prefix.rows;
 	session_load(e, &d);
 }
 
@@ -372,8 +372,8 @@ save(const struct sequence *s, const struct observation *obs, size_t n,
 	sign_count("observe", observe);
 	if (query_stats)
 		sign_count("query-stats", 1);
-	if (prefix.rows > 0)
-		sign_count("reused", prefix.rows);
+	if (prefix.tokens > 0)
+		sign_count("reused", prefix.tokens);
 	sign_count("tokens", n);
 	if (norms_wanted)
 		sign_count("value-norms", 1);
@@ -441,16 +441,16 @@ main(int argc, char **argv)
 	choose_tile(&e);
 	window = prefill_window(&prefill);
 	set_stored(e.model, from);
-	prefix_find(&prefix, e.model, &stored, &ids, window > 0 ? window : 1);
-	load_model(&e, ids.n - prefix.rows);
-	open_text(&x, &e, from, window, prefill_spare(&prefill, ids.n - prefix.rows));
-	prefill.reused = prefix.rows;
-	n = ids.n - prefix.rows;
+	prefix_find(&prefix, e.model, &stored, &prefill, &ids, window > 0 ? window : 1);
+	load_model(&e, ids.n - prefix.tokens);
+	open_text(&x, &e, from, window, prefill_spare(&prefill, ids.n - prefix.tokens));
+	prefill.reused = prefix.tokens;
+	n = ids.n - prefix.tokens;
 	if (from != NULL)
 		limit_queries(ids.n, &x.obs, 1);
 	must(prefill_fit(&prefill, e.model, ids.n, x.obs.have, &error), &error);
 	warn_of_positions(e.model, x.sequence.cache->next_position + n);
-	run(&x.sequence, ids.ids + prefix.rows, n, window ? &x.obs : NULL);
+	run(&x.sequence, ids.ids + prefix.tokens, n, window ? &x.obs : NULL);
 	save(&x.sequence, observe ? &x.obs : NULL, ids.n, from);
 	rc = finish();          /* our reader need not wait for the store */
 	prefix_keep(&prefix, x.sequence.cache, evicts());

@@ -147,8 +147,9 @@ int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
  * MODEL_EINVALID when a KV head grew by more than n. */
 int cache_log(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1);
 /* Logs, after rows have been dropped already, that n rows were run through all layers, which moved
- * next_position to this; the next event logs the drop. Returns as cache_log(). */
-int cache_log_before(struct cache *, uint32_t n, uint32_t next_position);
+ * next_position to this (KV_EVENT_PREFILL), or run and not stored (KV_EVENT_RUN); the next event
+ * logs the drop. Returns as cache_log(). */
+int cache_log_before(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t next_position);
 /* A state of a cache that cache_go_back() restores, by dropping the rows that were appended
  * since */
 struct cache_mark {

@@ -41,11 +41,11 @@ cache_log(struct cache *c, enum kv_event_kind kind, uint32_t n, uint32_t l0, uin
 }
 
 int
-cache_log_before(struct cache *c, uint32_t n, uint32_t next_position)
+cache_log_before(struct cache *c, enum kv_event_kind kind, uint32_t n, uint32_t next_position)
 {
 	const uint32_t L = c->model->id.layers;
 	const size_t heads = (size_t)L * c->model->id.kv_heads;
-	const struct kv_event e = { KV_EVENT_PREFILL, next_position, n, 0, L, NULL, NULL };
+	const struct kv_event e = { kind, next_position, n, 0, L, NULL, NULL };
 	uint32_t *now;
 	size_t i;
 	int rc;
@@ -55,7 +55,7 @@ cache_log_before(struct cache *c, uint32_t n, uint32_t next_position)
 	if ((now = malloc(heads * sizeof *now)) == NULL)
 		return MODEL_ENOMEM;
 	for (i = 0; i < heads; i++)
-		now[i] = c->logged_rows[i] + n;
+		now[i] = c->logged_rows[i] + (kind == KV_EVENT_RUN ? 0 : n);
 	rc = append_event(c, e, now);
 	free(now);
 	return rc;

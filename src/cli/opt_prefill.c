@@ -1,4 +1,6 @@
 /* opt_prefill.c - the options of kv-prefill that score and evict during prefill */
+#include <stdio.h>
+
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
@@ -90,6 +92,27 @@ scored_tokens(const struct prefill *p)
 	const uint32_t window = p->evict.scorer.options.window;
 
 	return window != 0 ? window : p->adapter->n;
+}
+
+void
+opt_prefill_name(const struct prefill *p, char *text, size_t size)
+{
+	const struct scorer *s = &p->evict.scorer;
+	char label[KV_SCORE_LABEL] = "";
+	size_t n;
+
+	if (p->evict.evictor.mask_name != NULL || p->evict.evictor.budgets_name != NULL)
+		die(EXIT_USAGE, "--store does not go with --evict '%s=...' and --once: rows are "
+		    "stored under a name, which does not have what is in a file",
+		    p->evict.evictor.mask_name != NULL ? "head-mask" : "budgets");
+	if (s->method != NULL)
+		score_label(label, sizeof label, s->method, &s->options, 0,
+		    p->adapter != NULL ? scored_tokens(p) : prefill_window(p));
+	n = (size_t)snprintf(text, size, "%s, score %s, lookahead %s, chunk %u, evict %s",
+	    KVPIPE_VERSION, label, p->adapter != NULL ? p->adapter->id : "none", p->chunk,
+	    opt_evict_text(&p->evict.evictor, prefill_options.evict));
+	if (n >= size)
+		die(EXIT_USAGE, "--evict '%.40s...': too long for --store", prefill_options.evict);
 }
 
 void

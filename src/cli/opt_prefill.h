@@ -25,6 +25,10 @@ void opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe);
 void opt_prefill_run(struct prefill *p, struct sequence *s, struct workspace *ws,
     const uint32_t *ids, size_t n, struct observation *obs);
 
+/* text <- how rows are scored and dropped, for the names of stored blocks (prefix_store.h). Dies if
+ * an option names a file, whose content would have to be in it. */
+void opt_prefill_name(const struct prefill *p, char *text, size_t size);
+
 /* Adds the options to the provenance (sign_text() and so on). */
 void opt_prefill_sign(const struct prefill *p);
 

@@ -2,12 +2,33 @@
  * computed */
 #include <string.h>
 
+#include "cli/opt_prefill.h"
 #include "cli/opt_prefix.h"
 #include "cli/opt_rows.h"
 #include "cli/snapshot_io.h"
 #include "cli/tool.h"
+#include "model/adapter.h"
 
 struct prefix_options prefix_options;
+
+/* The rows that a chunk leaves depend on the tokens before it alone if only new rows are dropped,
+ * by what the chunk itself says. */
+static void
+check_chunks(const struct prefill *p, const char *option)
+{
+	if (prefix_options.reuse != NULL)
+		die(EXIT_USAGE, "--reuse does not go with --chunk and --evict: tokens see only "
+		    "rows that earlier chunks left; leave out --chunk, or use --store with --once");
+	if (!p->once)
+		die(EXIT_USAGE, "--%s with --chunk and --evict needs --once: without it later "
+		    "chunks drop rows of earlier ones", option);
+	if (p->patch != 0)
+		die(EXIT_USAGE, "--%s does not go with --patch: the end of this prompt scores all "
+		    "chunks", option);
+	if (p->chunk % STORE_BLOCK != 0 && STORE_BLOCK % p->chunk != 0)
+		die(EXIT_USAGE, "--chunk %u: with --%s and --evict a block of %d tokens holds "
+		    "whole chunks, or a chunk whole blocks", p->chunk, option, STORE_BLOCK);
+}
 
 void
 opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int mass,
@@ -31,8 +52,7 @@ opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int 
 		    "selected tokens only",
 		    option);
 	if (p->schedule == PREFILL_CHUNKS)
-		die(EXIT_USAGE, "--%s does not go with --chunk and --evict: tokens see only rows "
-		    "that earlier chunks left; leave out --chunk", option);
+		check_chunks(p, option);
 	if (store != NULL && query_stats)
 		die(EXIT_USAGE, "--query-stats, and methods that need them, do not go with "
 		    "--store: it keeps no query statistics; use --reuse, or run the whole prompt");
@@ -69,27 +89,42 @@ find_in_snapshot(struct prefix *x, const struct model *m, const struct kv_head *
 		    rows_words(words[1], stored), there->dtype != stored->dtype ? "--dtype" :
 		    "--keys and --values");
 	must(reuse_find(&x->part, m, x->from, most, &e), &e);
-	if ((x->rows = x->part.rows) == 0)
+	x->rows = (uint64_t)x->part.rows * m->id.layers * m->id.kv_heads;
+	if ((x->tokens = x->part.rows) == 0)
 		warning("--reuse: %s shares no beginning with this prompt: all of it is run",
 		    kv_reader_name(x->from));
 }
 
 static void
 find_in_store(struct prefix *x, const struct model *m, const struct kv_head *stored,
-    const struct ids *ids, uint32_t most)
+    const struct prefill *p, const struct ids *ids, uint32_t most)
 {
 	struct engine_error e;
+	uint64_t bytes;
 
 	x->store = (struct prefix_store){ .dir = prefix_options.store,
 	    .most = prefix_options.store_size, .flags = settings.write_flags,
 	    .products = settings.products, .notice = { trouble_notice, NULL } };
+	if (p->schedule == PREFILL_CHUNKS) {
+		if (m->id.window != 0)
+			die(EXIT_USAGE, "--store does not go with --chunk and --evict for this "
+			    "model: rows out of its sliding windows are gone when a block is "
+			    "written");
+		opt_prefill_name(p, x->evicted, sizeof x->evicted);
+		x->store.evicted = x->evicted;
+		x->store.chunk = p->chunk;
+		x->store.probes = p->adapter != NULL ? p->adapter->n : 0;
+	}
 	must(prefix_store_open(&x->store, m, stored, ids->ids, ids->n, &e), &e);
-	x->rows = prefix_store_rows(&x->store, most);
+	x->tokens = prefix_store_tokens(&x->store, most, &bytes);
+	x->rows = (uint64_t)x->tokens * m->id.layers * m->id.kv_heads;
+	if (x->store.evicted != NULL && bytes / cache_row_bytes(stored, 0, 0) < x->rows)
+		x->rows = bytes / cache_row_bytes(stored, 0, 0);
 }
 
 void
 prefix_find(struct prefix *x, const struct model *m, const struct kv_head *stored,
-    const struct ids *ids, uint32_t least)
+    const struct prefill *p, const struct ids *ids, uint32_t least)
 {
 	const size_t rest = least < ids->n ? ids->n - least : 0;
 	const uint32_t most = rest < UINT32_MAX ? (uint32_t)rest : UINT32_MAX;
@@ -98,7 +133,7 @@ prefix_find(struct prefix *x, const struct model *m, const struct kv_head *store
 	if (x->from != NULL)
 		find_in_snapshot(x, m, stored, most);
 	else if (prefix_options.store != NULL)
-		find_in_store(x, m, stored, ids, most);
+		find_in_store(x, m, stored, p, ids, most);
 }
 
 void
@@ -110,22 +145,25 @@ prefix_load(struct prefix *x, const struct session *s, struct cache *c, uint32_t
 	if (name == NULL)
 		return;
 	must(x->from != NULL ? reuse_load(&x->part, x->from, c, tile, &e) :
-	    prefix_store_load(&x->store, c, x->rows, tile, &e), &e);
-	x->rows = c->next_position;
-	note("%u of %zu tokens from %s", x->rows, x->part.n, name);
+	    prefix_store_load(&x->store, c, x->tokens, tile, &e), &e);
+	x->tokens = c->next_position;
+	note("%u of %zu tokens from %s", x->tokens, x->part.n, name);
 	session_rest(s, name);
 }
 
 void
 prefix_keep(struct prefix *x, const struct cache *c, int evicted)
 {
+	uint64_t bytes;
+
 	if (x->store.dir == NULL || x->kept)
 		return;
 	x->kept = 1;
-	if (evicted && !x->store.off && prefix_store_rows(&x->store, UINT32_MAX) / STORE_BLOCK <
-	    x->store.blocks)
+	evicted = evicted && x->store.evicted == NULL;
+	if (evicted && !x->store.off && prefix_store_tokens(&x->store, UINT32_MAX, &bytes) /
+	    STORE_BLOCK < x->store.blocks)
 		warning("--store: nothing is added to %s: with --evict rows are dropped while the "
-		    "prompt runs", x->store.dir);
+		    "prompt runs; with --chunk and --once what is left is stored", x->store.dir);
 	prefix_store_keep(&x->store, evicted ? NULL : c);
 }
 

@@ -21,9 +21,11 @@ struct prefix {
 	struct kv_reader *from; /* NULL: --reuse was not given */
 	struct reuse part;
 	struct prefix_store store;      /* dir NULL: --store was not given */
-	/* rows to reuse: set by prefix_find(); prefix_load() lowers it if a file of the store
-	 * is unusable */
-	uint32_t rows;
+	/* tokens to reuse: set by prefix_find(); prefix_load() lowers it if a file of the store
+	 * is unusable; and their rows, in all KV heads of all layers, at most */
+	uint32_t tokens;
+	uint64_t rows;
+	char evicted[1024];     /* store.evicted */
 	int kept;                       /* prefix_keep() has been called */
 };
 
@@ -35,7 +37,7 @@ void prefix_open(struct prefix *);
 /* Finds the reusable rows for the prompt (which must stay valid), whose last `least` tokens
  * must run, for a cache whose rows have these types. Reads no rows. */
 void prefix_find(struct prefix *, const struct model *, const struct kv_head *stored,
-    const struct ids *, uint32_t least);
+    const struct prefill *, const struct ids *, uint32_t least);
 /* Loads the rows into an empty cache. tile: as the prompt would be run. Dies. */
 void prefix_load(struct prefix *, const struct session *, struct cache *c, uint32_t tile);
 /* Adds the missing rows to the store, after the prompt has run and its snapshot is written.

@@ -69,7 +69,7 @@ run_ahead(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before,
 	c->logged = logging;
 	for (at = 0; rc == ENGINE_OK && at < N; at += n) {
 		n = N - at < tile ? N - at : tile;
-		if (cache_log_before(c, n, first + at + n) != 0)
+		if (cache_log_before(c, KV_EVENT_PREFILL, n, first + at + n) != 0)
 			rc = engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
 	}
 	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, c->model->id.layers) : rc;

@@ -29,8 +29,9 @@ identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error 
 	memset(head.model.tokenizer, '0', sizeof head.model.tokenizer - 1);
 	if (kv_head_to_json(&head, &json) != KV_OK)
 		return engine_fail(e, ENGINE_ERUN, "the model has no identity");
-	n = asprintf(&text, "prefix 1 %d %s%s%s %s", KV_VERSION, s->model->ops->name,
-	    s->products != NULL ? " " : "", s->products != NULL ? s->products : "", json);
+	n = asprintf(&text, "prefix 1 %d %s%s%s %s%s%s", KV_VERSION, s->model->ops->name,
+	    s->products != NULL ? " " : "", s->products != NULL ? s->products : "", json,
+	    s->evicted != NULL ? " evicted " : "", s->evicted != NULL ? s->evicted : "");
 	free(json);
 	if (n < 0)
 		return engine_fail(e, ENGINE_ERUN, "out of memory");
@@ -43,23 +44,26 @@ identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error 
 static int
 name_blocks(struct prefix_store *s, struct engine_error *e)
 {
-	struct {
-		XXH128_canonical_t before;
-		uint32_t ids[STORE_BLOCK];
-	} link;
+	const size_t size = s->block * sizeof *s->ids;
+	XXH128_canonical_t before;
 	XXH128_hash_t hash;
+	char *link = engine_alloc(sizeof before + size, 1, e);
 	uint32_t i, j;
 
-	if (identity(s, &hash, e) != ENGINE_OK)
+	if (link == NULL || identity(s, &hash, e) != ENGINE_OK) {
+		free(link);
 		return e->code;
-	for (i = 0; i < s->blocks; i++) {
-		XXH128_canonicalFromHash(&link.before, hash);
-		memcpy(link.ids, s->ids + (size_t)i * STORE_BLOCK, sizeof link.ids);
-		hash = XXH3_128bits(&link, sizeof link);
-		XXH128_canonicalFromHash(&link.before, hash);
-		for (j = 0; j < sizeof link.before; j++)
-			snprintf(s->name[i] + 2 * j, 3, "%02x", link.before.digest[j]);
 	}
+	for (i = 0; i < s->blocks; i++) {
+		XXH128_canonicalFromHash(&before, hash);
+		memcpy(link, &before, sizeof before);
+		memcpy(link + sizeof before, s->ids + (size_t)i * s->block, size);
+		hash = XXH3_128bits(link, sizeof before + size);
+		XXH128_canonicalFromHash(&before, hash);
+		for (j = 0; j < sizeof before; j++)
+			snprintf(s->name[i] + 2 * j, 3, "%02x", before.digest[j]);
+	}
+	free(link);
 	return ENGINE_OK;
 }
 
@@ -72,9 +76,10 @@ prefix_store_open(struct prefix_store *s, const struct model *m, const struct kv
 	s->model = m;
 	s->head = *stored;
 	s->head.model = m->id;
-	s->head.next_position = STORE_BLOCK;
+	s->block = s->evicted != NULL && s->chunk > STORE_BLOCK ? s->chunk : STORE_BLOCK;
+	s->head.next_position = s->block;
 	s->ids = ids;
-	s->blocks = n / STORE_BLOCK < UINT32_MAX / STORE_BLOCK ? (uint32_t)(n / STORE_BLOCK) : 0;
+	s->blocks = n < UINT32_MAX ? (uint32_t)n / s->block : 0;
 	if (stat(s->dir, &st) == 0 && !S_ISDIR(st.st_mode))
 		return engine_fail(e, ENGINE_ERUN, "%s: %s", s->dir, strerror(ENOTDIR));
 	if (mkdir(s->dir, 0700) != 0 && errno != EEXIST) {
@@ -98,19 +103,23 @@ prefix_store_close(struct prefix_store *s)
 }
 
 uint32_t
-prefix_store_rows(const struct prefix_store *s, uint32_t most)
+prefix_store_tokens(const struct prefix_store *s, uint32_t most, uint64_t *bytes)
 {
+	int64_t size;
 	uint32_t i;
 
-	for (i = 0; i < s->blocks && (i + 1) * STORE_BLOCK <= most; i++) {
+	*bytes = 0;
+	for (i = 0; i < s->blocks && (i + 1) * s->block <= most; i++) {
 		char *path = store_path(s->dir, s->name[i]);
-		const int there = path != NULL && store_has(path) >= 0 && access(path, R_OK) == 0;
+		const int there = path != NULL && (size = store_has(path)) >= 0 &&
+		    access(path, R_OK) == 0;
 
 		free(path);
 		if (!there)
 			break;
+		*bytes += (uint64_t)size;
 	}
-	return i * STORE_BLOCK;
+	return i * s->block;
 }
 
 /* ---- from the folder ---- */
@@ -120,7 +129,9 @@ struct block {
 	const struct prefix_store *s;
 	struct kv_reader *r;
 	struct cache *c;
-	uint32_t first;                 /* position of its first row */
+	uint32_t first;                 /* position of its first token */
+	/* rows of each KV head, [L][G], and their positions, [L][G][s->block] */
+	uint32_t *count, *pos;
 	struct engine_error *e;
 };
 
@@ -136,7 +147,7 @@ check_head(const struct block *b)
 		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name does not match its "
 		    "content: %s",
 		    kv_reader_name(b->r), differ);
-	if (head->dtype != b->s->head.dtype || head->next_position != b->first + STORE_BLOCK ||
+	if (head->dtype != b->s->head.dtype || head->next_position != b->first + b->s->block ||
 	    !kv_head_same_rows(head, &b->s->head))
 		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name does not match its content",
 		    kv_reader_name(b->r));
@@ -146,7 +157,7 @@ check_head(const struct block *b)
 static int
 check_tokens(const struct block *b)
 {
-	const size_t n = (size_t)b->first + STORE_BLOCK;
+	const size_t n = (size_t)b->first + b->s->block;
 	struct kv_tokens tokens;
 	int rc = kv_load_tokens(b->r, &tokens);
 
@@ -158,6 +169,37 @@ check_tokens(const struct block *b)
 	return ENGINE_OK;
 }
 
+/* Returns the index of the counts of a layer. */
+static size_t
+counts_of(const struct block *b, uint32_t l)
+{
+	return (size_t)l * b->s->model->id.kv_heads;
+}
+
+/* Checks and copies the rows of a layer: all of the block, or, where rows were evicted, some. */
+static int
+take_rows(const struct block *b, const struct kv_rows *rows, uint32_t l)
+{
+	const uint32_t end = b->first + b->s->block;
+	uint32_t g, n;
+
+	if (b->s->evicted == NULL && reuse_check_rows(rows, kv_reader_name(b->r), l, b->first,
+	    b->s->block, b->e) != ENGINE_OK)
+		return b->e->code = ENGINE_EDAMAGED;
+	for (g = 0; g < rows->heads; g++) {             /* positions ascend */
+		n = rows->count[g];
+		if (n > 0 && (rows->pos[g][0] < b->first || rows->pos[g][n - 1] >= end))
+			return engine_fail(b->e, ENGINE_EDAMAGED, "%s: layer %u, KV head %u has "
+			    "rows of other tokens than those from %u to %u",
+			    kv_reader_name(b->r), l, g, b->first, end - 1);
+		b->count[counts_of(b, l) + g] = n;
+		if (n > 0)
+			memcpy(b->pos + (counts_of(b, l) + g) * b->s->block, rows->pos[g],
+			    n * sizeof *b->pos);
+	}
+	return ENGINE_OK;
+}
+
 /* Copies KEYS or VALS after the cache's rows, without adding to their number. */
 static int
 put_tensor(const struct block *b, const struct kv_section *sec)
@@ -165,17 +207,19 @@ put_tensor(const struct block *b, const struct kv_section *sec)
 	const struct model *m = b->s->model;
 	const struct layer_rows *rows = &b->c->layer[sec->layer];
 	const size_t row = sec->kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows);
-	const size_t size = row * STORE_BLOCK;
+	const uint32_t *count = b->count + counts_of(b, sec->layer);
 	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
 	const void *data;
+	const char *from;
 	uint32_t g;
 	int rc = kv_load(b->r, &data);
 
 	if (rc != KV_OK)
 		return engine_fail_reader(b->e, b->r, rc);
-	for (g = 0; g < rows->heads; g++)
-		m->ops->put(m->dev, to + (rows->start[g] + rows->len[g]) * row,
-		    (const char *)data + g * size, size);
+	for (g = 0, from = data; g < rows->heads; from += count[g++] * row)
+		if (count[g] > 0)
+			m->ops->put(m->dev, to + (rows->start[g] + rows->len[g]) * row, from,
+			    count[g] * row);
 	return ENGINE_OK;
 }
 
@@ -191,9 +235,7 @@ take_section(const struct block *b, const struct kv_section *sec)
 	case KV_POSN:
 		if ((rc = kv_load_rows(b->r, &rows)) != KV_OK)
 			return engine_fail_reader(b->e, b->r, rc);
-		rc = reuse_check_rows(rows, kv_reader_name(b->r), sec->layer, b->first, STORE_BLOCK,
-		    b->e);
-		return rc == ENGINE_OK ? rc : (b->e->code = ENGINE_EDAMAGED);
+		return take_rows(b, rows, sec->layer);
 	case KV_KEYS:
 	case KV_VALS:
 		return put_tensor(b, sec);
@@ -216,37 +258,76 @@ read_block(const struct block *b)
 	return rc == 0 ? ENGINE_OK : engine_fail_reader(b->e, b->r, rc);
 }
 
-/* Adds the rows that read_block() has copied to the number of the cache's rows. */
-static int
-count_rows(const struct block *b)
+/* Adds the rows of the block at positions from .. to-1, which read_block() has copied, to the
+ * number of the cache's rows. */
+static void
+count_rows(const struct block *b, uint32_t from, uint32_t to)
 {
 	const struct model *m = b->s->model;
 	struct cache *c = b->c;
-	uint32_t pos[STORE_BLOCK], l, g;
+	uint32_t l, g, k, n;
 
-	if (cache_add_tokens(c, b->s->ids + b->first, STORE_BLOCK) != 0)
-		return engine_fail(b->e, ENGINE_ERUN, "no memory for %d tokens", STORE_BLOCK);
-	for (l = 0; l < STORE_BLOCK; l++)
-		pos[l] = b->first + l;
-	for (l = 0; l < m->id.layers; l++) {
-		struct layer_rows *rows = &c->layer[l];
+	for (l = 0; l < m->id.layers; l++)
+		for (g = 0; g < m->id.kv_heads; g++) {
+			struct layer_rows *rows = &c->layer[l];
+			const size_t at = counts_of(b, l) + g;
+			const uint32_t *pos = b->pos + at * b->s->block;
 
-		cache_expect(c, l, pos, STORE_BLOCK);
-		for (g = 0; g < rows->heads; rows->len[g++] += STORE_BLOCK)
-			m->ops->put(m->dev, rows->pos + rows->start[g] + rows->len[g], pos,
-			    sizeof pos);
+			k = kv_rows_before(pos, b->count[at], from);
+			if ((n = kv_rows_before(pos, b->count[at], to) - k) == 0)
+				continue;
+			memcpy(c->pos[l][g] + rows->len[g], pos + k, n * sizeof *pos);
+			m->ops->put(m->dev, rows->pos + rows->start[g] + rows->len[g], pos + k,
+			    n * sizeof *pos);
+			rows->len[g] += n;
+		}
+	c->next_position = to;
+}
+
+/* Logs a chunk as prefill_by_chunks() does: its tiles, the learned tokens, the eviction. */
+static int
+log_chunk(const struct prefix_store *s, struct cache *c, uint32_t tile)
+{
+	const uint32_t end = c->next_position, n = s->chunk;
+	uint32_t at, N;
+
+	for (at = 0; at < n; at += N) {
+		N = n - at < tile ? n - at : tile;
+		if (cache_log_before(c, KV_EVENT_PREFILL, N, end - n + at + N) != 0)
+			return MODEL_ENOMEM;
 	}
-	c->next_position = b->first + STORE_BLOCK;
+	if (cache_log_before(c, KV_EVENT_RUN, s->probes, end) != 0)
+		return MODEL_ENOMEM;
+	return cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers);
+}
+
+/* Adds tokens and rows of the block to the cache; logs its chunks, if they were evicted. */
+static int
+count_block(const struct block *b, uint32_t tile)
+{
+	const struct prefix_store *s = b->s;
+	const uint32_t end = b->first + s->block;
+	const uint32_t chunk = s->evicted != NULL ? s->chunk : s->block;
+	uint32_t at;
+
+	if (cache_add_tokens(b->c, s->ids + b->first, s->block) != 0)
+		return engine_fail(b->e, ENGINE_ERUN, "no memory for %u tokens", s->block);
+	for (at = b->first; at < end; at += chunk) {
+		count_rows(b, at, at + chunk);
+		if (s->evicted != NULL && log_chunk(s, b->c, tile) != 0)
+			return engine_fail(b->e, ENGINE_ERUN, "no memory for the event log");
+	}
 	return ENGINE_OK;
 }
 
 /* Returns 1 when block i has been loaded, 0 when there is none, else a code; ENGINE_EDAMAGED: no
  * process can use it. */
 static int
-load_block(const struct prefix_store *s, struct cache *c, uint32_t i, const char *path,
-    struct engine_error *e)
+load_block(const struct prefix_store *s, struct cache *c, uint32_t i, uint32_t tile,
+    const char *path, struct engine_error *e)
 {
-	struct block b = { .s = s, .c = c, .first = i * STORE_BLOCK, .e = e };
+	struct block b = { .s = s, .c = c, .first = i * s->block, .e = e };
+	const size_t heads = (size_t)s->model->id.layers * s->model->id.kv_heads;
 	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	struct stat st;
 	int rc;
@@ -259,35 +340,54 @@ load_block(const struct prefix_store *s, struct cache *c, uint32_t i, const char
 		close(fd);
 		return engine_fail(e, ENGINE_ERUN, "%s: not a regular file", path);
 	}
+	b.count = engine_alloc(heads, sizeof *b.count, e);
+	b.pos = engine_alloc(heads * s->block, sizeof *b.pos, e);
 	if ((rc = kv_open_fd(fd, path, &b.r)) == KV_OK)
-		rc = read_block(&b);
+		rc = b.count != NULL && b.pos != NULL ? read_block(&b) : e->code;
 	else
 		rc = b.r != NULL ? engine_fail_reader(e, b.r, rc) :
 		    engine_fail(e, ENGINE_ERUN, "%s: %s", path, kv_error_name(rc));
 	if (rc == ENGINE_OK)
-		rc = count_rows(&b);
+		rc = count_block(&b, tile);
+	free(b.count);
+	free(b.pos);
 	kv_close(b.r);
 	return rc == ENGINE_OK ? 1 : rc;
 }
 
-int
-prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t rows, uint32_t tile,
-    struct engine_error *e)
+/* Makes room for the rows of so many tokens. A block has its rows in all layers. */
+static int
+make_room(struct cache *c, uint32_t tokens)
 {
 	const int keeps = c->keeps_unseen;
+	int rc;
+
+	c->keeps_unseen = 1;
+	rc = cache_reserve(c, tokens);
+	c->keeps_unseen = keeps;
+	return rc;
+}
+
+/* Where rows were evicted, room is made block by block: `tokens` rows are far too many. */
+int
+prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t tokens, uint32_t tile,
+    struct engine_error *e)
+{
+	const uint32_t at_once = s->evicted == NULL ? tokens : s->block;
 	int rc = 1;
 
-	if (rows == 0)
+	if (tokens == 0)
 		return ENGINE_OK;
-	c->keeps_unseen = 1;            /* a block has its rows in all layers */
-	rc = cache_reserve(c, rows + c->spare) == 0;
-	c->keeps_unseen = keeps;
-	if (!rc)
-		return engine_fail(e, ENGINE_ENOROOM, "no memory for %u rows of %s", rows, s->dir);
-	for (s->there = 0; rc == 1 && (s->there + 1) * STORE_BLOCK <= rows; s->there += rc == 1) {
+	for (s->there = 0; rc == 1 && (s->there + 1) * s->block <= tokens; s->there += rc == 1) {
 		char *path = store_path(s->dir, s->name[s->there]);
 
-		rc = path != NULL ? load_block(s, c, s->there, path, e) : 0;
+		if ((s->evicted != NULL || s->there == 0) &&
+		    make_room(c, at_once + c->spare) != 0) {
+			free(path);
+			return engine_fail(e, ENGINE_ENOROOM, "no memory for %u rows of %s",
+			    at_once, s->dir);
+		}
+		rc = path != NULL ? load_block(s, c, s->there, tile, path, e) : 0;
 		if (rc == ENGINE_EDAMAGED && unlink(path) != 0)
 			notice(&s->notice, "%s: cannot be removed (%s); its tokens are run",
 			    e->text, strerror(errno));
@@ -296,26 +396,43 @@ prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t rows, uint32
 			    "%s: removed; its tokens are run" : "%s: its tokens are run", e->text);
 		free(path);
 	}
-	return reuse_log(c, tile, e);
+	return s->evicted == NULL ? reuse_log(c, tile, e) : ENGINE_OK;
 }
 
 /* ---- into the folder ---- */
 
-/* Writes KEYS or VALS of block i; buf has room for them. */
+/* rows <- those of block i in layer l; first[g]: the first of them in the cache's KV head g. */
+static void
+rows_of_block(const struct prefix_store *s, const struct cache *c, uint32_t l, uint32_t i,
+    uint32_t *count, const uint32_t **pos, uint32_t *first)
+{
+	const struct kv_rows rows = cache_rows(c, l);
+	const uint64_t end = (uint64_t)(i + 1) * s->block;
+	uint32_t g;
+
+	for (g = 0; g < rows.heads; g++) {
+		first[g] = kv_rows_before(rows.pos[g], rows.count[g], end - s->block);
+		count[g] = kv_rows_before(rows.pos[g], rows.count[g], end) - first[g];
+		pos[g] = rows.pos[g] + first[g];
+	}
+}
+
+/* Writes KEYS or VALS of a block; buf has room for them. */
 static int
 write_tensor(const struct prefix_store *s, const struct cache *c, struct kv_writer *w, uint32_t l,
-    uint32_t i, enum kv_kind kind, char *buf)
+    const uint32_t *count, const uint32_t *first, enum kv_kind kind, char *buf)
 {
 	const struct layer_rows *rows = &c->layer[l];
 	const enum kv_row_type type = kind == KV_KEYS ? rows_k_type(rows) : rows_v_type(rows);
-	const size_t row = kv_row_bytes(type, rows->width), size = row * STORE_BLOCK;
+	const size_t row = kv_row_bytes(type, rows->width);
 	const char *from = kind == KV_KEYS ? rows->k : rows->v;
-	const struct kv_span span = { buf, size * rows->heads };
+	struct kv_span span = { buf, 0 };
 	uint32_t g;
 
-	for (g = 0; g < rows->heads; g++)
-		s->model->ops->get(s->model->dev, buf + g * size,
-		    from + (rows->start[g] + (size_t)i * STORE_BLOCK) * row, size);
+	for (g = 0; g < rows->heads; span.size += count[g++] * row)
+		if (count[g] > 0)
+			s->model->ops->get(s->model->dev, buf + span.size,
+			    from + (rows->start[g] + first[g]) * row, count[g] * row);
 	return kv_write(w, kv_kind_type(kind), l, kv_row_element(type), &span, 1);
 }
 
@@ -323,24 +440,19 @@ static int
 write_block(const struct prefix_store *s, const struct cache *c, struct kv_writer *w, uint32_t i,
     char *buf)
 {
-	const struct kv_tokens tokens = { (uint64_t)(i + 1) * STORE_BLOCK, s->ids };
+	const struct kv_tokens tokens = { (uint64_t)(i + 1) * s->block, s->ids };
 	const uint32_t G = s->model->id.kv_heads;
-	uint32_t l, g, *count = malloc(G * sizeof *count);
+	uint32_t l, *count = malloc(2 * G * sizeof *count), *first = count + G;
 	const uint32_t **pos = malloc(G * sizeof *pos);
 	int rc = count != NULL && pos != NULL ? kv_write_tokens(w, &tokens) : KV_ENOMEM;
 
 	for (l = 0; rc == KV_OK && l < s->model->id.layers; l++) {
-		const struct kv_rows rows = cache_rows(c, l);
-
-		for (g = 0; g < G; g++) {
-			count[g] = STORE_BLOCK;
-			pos[g] = rows.pos[g] + (size_t)i * STORE_BLOCK;
-		}
+		rows_of_block(s, c, l, i, count, pos, first);
 		rc = kv_write_rows(w, l, &(struct kv_rows){ G, count, pos });
 		if (rc == KV_OK)
-			rc = write_tensor(s, c, w, l, i, KV_KEYS, buf);
+			rc = write_tensor(s, c, w, l, count, first, KV_KEYS, buf);
 		if (rc == KV_OK)
-			rc = write_tensor(s, c, w, l, i, KV_VALS, buf);
+			rc = write_tensor(s, c, w, l, count, first, KV_VALS, buf);
 	}
 	free(count);
 	free(pos);
@@ -357,7 +469,7 @@ add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char 
 	struct kv_writer *w = NULL;
 	int rc = KV_ENOMEM;
 
-	head.next_position = (i + 1) * STORE_BLOCK;
+	head.next_position = (i + 1) * s->block;
 	if (path != NULL && store_has(path) >= 0) {
 		free(path);
 		return 1;
@@ -397,7 +509,7 @@ add_blocks(struct prefix_store *s, const struct cache *c)
 {
 	const struct kv_model *m = &s->model->id;
 	/* no type has larger rows */
-	char *buf = malloc((size_t)m->kv_heads * STORE_BLOCK * (m->head_width + 1) *
+	char *buf = malloc((size_t)m->kv_heads * s->block * (m->head_width + 1) *
 	    sizeof(float));
 	uint32_t i;
 

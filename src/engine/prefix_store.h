@@ -9,6 +9,10 @@
  * no list of files has to be kept consistent. The contents of a file, tokens included, are compared
  * with what its name stands for.
  *
+ * With chunked eviction of new rows only (prefill.h, once) the rows that a chunk leaves depend on
+ * the tokens up to its end and on the method, so they are stored, too: `evicted` is part of the
+ * name, a block is a multiple of the chunk, and a file has the rows that are left.
+ *
  * Many processes may use the folder. A file gets its name when it is complete, and is never
  * changed; a removed file stays readable for processes that have it open. Files are removed in the
  * order of last use (LRU), by their times. A block is newer than the blocks that continue it, so
@@ -27,12 +31,18 @@ struct prefix_store {
 	const char *dir;
 	uint64_t most;                  /* limit of the bytes of all files; 0 = none */
 	unsigned flags;                 /* of kv_create() */
+	/* how chunks of so many tokens were evicted: method, options; NULL: all rows are there.
+	 * The chunk divides STORE_BLOCK, or is a multiple of it */
+	const char *evicted;
+	uint32_t chunk;
+	uint32_t probes;                /* learned tokens that scored each chunk; 0: none */
 	const char *products;           /* what activations are rounded to; NULL: not rounded */
 	struct notice_hook notice;
 	/* the rest belongs to prefix_store.c */
 	const struct model *model;
 	struct kv_head head;            /* of a block: how its rows are stored */
 	const uint32_t *ids;            /* the prompt */
+	uint32_t block;                 /* tokens of a block */
 	uint32_t blocks;                /* whole blocks */
 	char (*name)[33];               /* [blocks] hexadecimal digits */
 	uint32_t there;                 /* loaded blocks */
@@ -44,17 +54,18 @@ struct prefix_store {
  * folder. */
 int prefix_store_open(struct prefix_store *, const struct model *, const struct kv_head *stored,
     const uint32_t *ids, size_t n, struct engine_error *);
-/* Returns how many rows of the prompt are in existing files, at most `most`, without reading
- * them. */
-uint32_t prefix_store_rows(const struct prefix_store *, uint32_t most);
-/* Loads rows, tokens and log of the stored blocks into the empty cache, at most `rows` rows, from
- * prefix_store_rows(), with room for c->spare more; c->next_position <- their number. tile: as for
- * reuse_log(). */
-int prefix_store_load(struct prefix_store *, struct cache *c, uint32_t rows, uint32_t tile,
+/* Returns how many tokens of the prompt have their rows in existing files, at most `most`, without
+ * reading them; *bytes <- of these files. */
+uint32_t prefix_store_tokens(const struct prefix_store *, uint32_t most, uint64_t *bytes);
+/* Loads rows, tokens and log of the stored blocks into the empty cache, of at most `tokens` tokens,
+ * from prefix_store_tokens(), with room for c->spare rows more; c->next_position <- the number of
+ * these tokens. tile: as for reuse_log(). */
+int prefix_store_load(struct prefix_store *, struct cache *c, uint32_t tokens, uint32_t tile,
     struct engine_error *);
-/* Adds the missing blocks from a cache with all rows of the prompt, and marks the blocks of the
- * prompt as used now. c NULL: adds nothing, because rows were dropped, and marks the loaded blocks.
- * If c is not NULL, removes files until the folder is within its limit. */
+/* Adds the missing blocks from a cache with all rows of the prompt, or those that `evicted` left,
+ * and marks the blocks of the prompt as used now. c NULL: adds nothing, because rows were dropped,
+ * and marks the loaded blocks. If c is not NULL, removes files until the folder is within its
+ * limit. */
 void prefix_store_keep(struct prefix_store *, const struct cache *c);
 void prefix_store_close(struct prefix_store *);
 

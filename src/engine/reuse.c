@@ -60,7 +60,7 @@ reuse_log(struct cache *c, uint32_t tile, struct engine_error *e)
 
 	for (at = 0; at < rows; at += n) {
 		n = rows - at < tile ? rows - at : tile;
-		if (cache_log_before(c, n, at + n) != 0)
+		if (cache_log_before(c, KV_EVENT_PREFILL, n, at + n) != 0)
 			return engine_fail(e, ENGINE_ERUN, "no memory for the event log");
 	}
 	if (cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers) != 0)
