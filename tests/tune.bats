@@ -1,0 +1,90 @@
+#!/usr/bin/env bats
+# bats file_tags=slow
+# experiments/tune.py: from a limit to the pipeline whose text is nearest to the full cache's
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || return
+	"$PYTHON" "$ROOT/experiments/make_task.py" niah_single_2 -m "$DEMO" --chat none -n 5 --tokens 300 --seed 3 >niah.jsonl
+}
+
+# tune OPTION ...
+tune() {
+	"$PYTHON" "$ROOT/experiments/tune.py" -m "$DEMO" --chat none --runs runs.jsonl --table table.md --table table.tsv --tokens 12 "$@" niah.jsonl
+}
+
+@test "the better half runs on twice as many prompts, until a few have run on all, and a second run measures nothing" {
+	run -0 --separate-stderr tune --limit bytes=10% --only snapkv-16 --only keydiff
+	assert_regex "${stderr_lines[0]}" '^tune.py: 22 pipelines on 2 prompts: [0-9]+ beyond the limits, least KL [0-9.]+: '
+	assert_regex "${stderr_lines[1]}" '^tune.py: 11 pipelines on 4 prompts: 0 beyond the limits, least KL '
+	assert_regex "${stderr_lines[2]}" '^tune.py: 6 pipelines on 5 prompts: 0 beyond the limits, least KL '
+	[ "${#stderr_lines[@]}" = 3 ]
+	assert_regex "$output" "^kv-prefill -m $DEMO .*PROMPT \| kv-score --method .* \| kv-evict --rate .* \| kv-decode -m $DEMO\$"
+	cp table.md first.md
+	wc -l <runs.jsonl >lines
+	tune --limit bytes=10% --only snapkv-16 --only keydiff
+	cmp table.md first.md
+	assert_equal "$(wc -l <runs.jsonl)" "$(cat lines)"
+	"$PYTHON" - <<-'END'
+		import collections, csv, json
+		runs = [json.loads(line) for line in open("runs.jsonl")]
+		count = collections.Counter(line["name"] for line in runs)
+		assert sorted(set(count.values())) == [2, 4, 5], count
+		kl = {name: sum(line["all"]["kl"] for line in runs if line["name"] == name) / n for name, n in count.items()}
+		all_ran = [name for name, n in count.items() if n == 5]
+		assert all(.05 < line["all"]["bytes"] < .1011 for line in runs if count[line["name"]] > 2)
+		# the first row of the table is the best of those that ran on all prompts
+		row = open("table.md").read().split("|---|")[1].split("\n")[1]
+		assert row.split("|")[1].strip() == min(all_ran, key=kl.get), row
+	END
+}
+
+@test "what is measured is what the printed command makes" {
+	tune --limit bytes=20% --only h2o/ada/q8_0 --first 5 >command.sh
+	"$PYTHON" "$ROOT/experiments/prompt_ids.py" -m "$DEMO" --chat none niah.jsonl "$("$PYTHON" -c 'import json; print(json.loads(open("niah.jsonl").readline())["id"])')" >prompt.ids
+	kv-prefill -q -m "$DEMO" --ids -o full.kv prompt.ids
+	kv-decode -q -m "$DEMO" --ids --ignore-eos -n 12 full.kv >text.ids
+	kv-decode -q -m "$DEMO" --ids --json --force text.ids --logits full.npy full.kv >/dev/null
+	sed 's/ PROMPT/ --ids prompt.ids/; s/ | kv-decode.*/ >kept.kv/' command.sh >made.sh
+	sh made.sh
+	kv-decode -q -m "$DEMO" --ids --json --force text.ids --against full.npy kept.kv >forced
+	kv-info --json kept.kv >kept
+	kv-info --json full.kv >full
+	"$PYTHON" - <<-'END'
+		import json
+		forced, kept, full = (json.load(open(name)) for name in ("forced", "kept", "full"))
+		got = json.loads(open("runs.jsonl").readline())["all"]
+		assert got["kl"] == forced["kl"] and got["bytes"] == kept["kv_bytes"] / full["kv_bytes"], (got, forced["kl"])
+	END
+}
+
+@test "a limit of bytes read tries indexes, too, and a pipeline of one's own is one of them" {
+	tune --limit read=40% --only fier --only quest --only all --pipeline 'mine=kv-score -q --method knorm | kv-evict -q --rate 0.2' --first 5 2>/dev/null >command.sh
+	for name in fier/bf16 quest/bf16 all/q4_0; do
+		grep -q "^| $name | 5 |" table.md
+	done
+	run -0 --separate-stderr tune --limit bytes=30% --only nothing --pipeline 'mine=kv-score -q --method knorm | kv-evict -q --rate 0.2' --first 5
+	assert_equal "$output" "kv-prefill -m $DEMO PROMPT | kv-score --method knorm | kv-evict --rate 0.2 | kv-decode -m $DEMO"
+}
+
+@test "when nothing keeps to the limits the nearest pipeline is told, and the status is 1" {
+	run -1 --separate-stderr tune --limit bytes=10% --limit peak=50% --only keydiff/uniform
+	assert_regex "$stderr" "3 pipelines on 2 prompts: none keeps to the limits"
+	assert_regex "$stderr" "tune.py: no pipeline keeps to the limits; the nearest is keydiff/uniform/[a-z0-9_]+, 1\.98 times what it may be"
+	assert_regex "$output" "^kv-prefill -m $DEMO PROMPT \| kv-score --method keydiff"
+}
+
+@test "limits and names that mean nothing are refused" {
+	for limit in bytes=0 bytes=2 rows=10% bytes=x bytes; do
+		run -2 tune --limit $limit
+		assert_output --partial "--limit"
+	done
+	run -2 tune --limit peak=10%
+	assert_output --partial "bytes or read comes first"
+	run -2 tune --limit bytes=10% --only zzz
+	assert_output --partial "there is no pipeline to try: --only leaves none"
+	run -2 tune --limit bytes=10% --pipeline =x
+	assert_output --partial "not NAME=SHELL"
+	run -2 tune
+}
