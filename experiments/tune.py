@@ -29,6 +29,13 @@ from tune_space import Candidate, space
 FIELDS = ("task", "pipeline")
 LIMITS = ("bytes", "read", "footprint", "peak")
 KEPT = 4        # pipelines that run on all prompts, at least
+# ask SNAPSHOT: the question comes behind it, if the pipelines do not see it
+ASK = """ask() {
+	[ -z "$QUESTION" ] || {
+		kv-prefill -q -m "$model" --ids -r "$1" -o "$work/asked.kv" "$QUESTION"
+		mv "$work/asked.kv" "$1"
+	}
+}"""
 
 
 def limit(text):
@@ -41,8 +48,10 @@ def limit(text):
 
 def shell_text(candidates, names, tokens, budget_of):
     """What is run for a prompt."""
+    yield ASK
     yield 'shared prefill >"$work/full.kv"'
     yield 'kv-info --json "$work/full.kv" >"$FOUND"/full'
+    yield 'ask "$work/full.kv"'
     yield f'kv-decode -q -m "$model" --ids --ignore-eos -n {tokens} "$work/full.kv" >"$work/ids"'
     yield 'kv-decode -q -m "$model" --ids --json --force "$work/ids" --logits "$work/full.npy" ' \
           '"$work/full.kv" >/dev/null'
@@ -53,6 +62,7 @@ def shell_text(candidates, names, tokens, budget_of):
         yield f'{" | ".join([f"shared prefill {prefill}".rstrip(), *filters])} >"$work/kept.kv"'
         yield f'kv-info --json "$work/kept.kv" >{found}.info'
         yield f'kv-footprint -q --json "$work/kept.kv" >{found}.footprint'
+        yield 'ask "$work/kept.kv"'
         retrieve = ""
         if one.retrieve:
             yield f'budget={budget_of}'
@@ -111,7 +121,8 @@ def command_of(one, options, budget):
              "gate": shlex.quote(options.gate or "")}
     prefill, filters = one.filled(**words)
     retrieve = f" --retrieve '{one.retrieve.format(budget=budget)}'" if one.retrieve else ""
-    parts = [f"kv-prefill -m {words['model']} {prefill}".rstrip() + " PROMPT", *filters,
+    ask = [f"kv-prefill -m {words['model']} -r - QUESTION"] * (options.question == "after")
+    parts = [f"kv-prefill -m {words['model']} {prefill}".rstrip() + " PROMPT", *filters, *ask,
              f"kv-decode -m {words['model']}{retrieve}"]
     return " | ".join(parts).replace(" -q ", " ")
 
@@ -175,6 +186,8 @@ def parse():
                         "bytes=10%%; bytes or read comes first; repeatable")
     parser.add_argument("--adapter", metavar="DIR", help="of LookaheadKV for this model")
     parser.add_argument("--gate", metavar="DIR", help="of KVzap for this model")
+    parser.add_argument("--question", choices=("inside", "after"), default="inside",
+                        help="the pipelines see the question, or it comes after them (inside)")
     parser.add_argument("--only", metavar="TEXT", action="append", default=[],
                         help="only pipelines whose names have it, such as snapkv; repeatable")
     parser.add_argument("--pipeline", metavar="NAME=SHELL", action="append", default=[],

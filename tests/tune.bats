@@ -68,6 +68,19 @@ tune() {
 	assert_equal "$output" "kv-prefill -m $DEMO PROMPT | kv-score --method knorm | kv-evict --rate 0.2 | kv-decode -m $DEMO"
 }
 
+@test "with --question after the pipelines do not see the question" {
+	run -0 --separate-stderr tune --limit bytes=10% --question after --only snapkv-16/uniform/bf16 --first 5
+	assert_equal "$output" "kv-prefill -m $DEMO --observe 16 PROMPT | kv-score --method snapkv --kernel 7 --pool max | kv-evict --rate 0.1 | kv-prefill -m $DEMO -r - QUESTION | kv-decode -m $DEMO"
+	cp runs.jsonl after.jsonl
+	rm runs.jsonl
+	tune --limit bytes=10% --only snapkv-16/uniform/bf16 --first 5 >/dev/null
+	"$PYTHON" - <<-'END'
+		import json
+		after, inside = ([json.loads(line)["all"]["kl"] for line in open(name)] for name in ("after.jsonl", "runs.jsonl"))
+		assert sum(after) > sum(inside), (after, inside)
+	END
+}
+
 @test "when nothing keeps to the limits the nearest pipeline is told, and the status is 1" {
 	run -1 --separate-stderr tune --limit bytes=10% --limit peak=50% --only keydiff/uniform
 	assert_regex "$stderr" "3 pipelines on 2 prompts: none keeps to the limits"

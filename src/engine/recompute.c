@@ -166,7 +166,7 @@ choose_top(const struct rerun *r, const float *score)
 static int
 choose_deviating(struct rerun *r)
 {
-	struct numbers before = { NULL }, after = { NULL };
+	struct numbers before = { .value = NULL }, after = { .value = NULL };
 	float *deviation = engine_alloc(r->n, sizeof *deviation, r->e);
 	int rc = deviation != NULL ? read_numbers(r, &before) : r->e->code;
 
