@@ -115,14 +115,17 @@ see_section(void *with, struct kv_reader *r, const struct kv_section *sec)
 static void
 sign(void)
 {
-	sign_text("by", by);
 	sign_count("chosen", how.chosen);
-	sign_count("first", how.first);
-	if (how.rate > 0 && how.by != RECOMPUTE_BY_RANDOM)
-		sign_count("layer", how.layer);
+	if (how.first > 0)
+		sign_count("first", how.first);
+	if (how.rate == 0)
+		return;
+	sign_text("by", by);
 	sign_real("rate", how.rate);
 	if (how.by == RECOMPUTE_BY_RANDOM)
 		sign_count("seed", how.seed);
+	else
+		sign_count("layer", how.layer);
 }
 
 int

@@ -400,14 +400,13 @@ static int
 rotate_layer(struct document *d, uint32_t l, struct engine_error *e)
 {
 	const struct kv_model *m = &d->head->model;
-	const int windowed = m->rope_window_theta != 0 && kv_layer_window(m, l) != 0;
 	double *freq = engine_alloc(m->head_width, sizeof *freq, e);
 	uint32_t *to = engine_alloc(kv_rows_total(d->rows) + 1, sizeof *to, e), g;
 	char *keys = d->rotated;
 	int rc = freq != NULL && to != NULL ? 0 : ROTATE_ENOMEM;
 
 	if (rc == 0)
-		(windowed ? model_window_frequencies : model_rope_frequencies)(m, freq);
+		(void)model_layer_frequencies(m, l, freq);
 	for (g = 0; rc == 0 && g < m->kv_heads; g++) {
 		rc = rotate_head(d, keys, l, g, freq, to);
 		keys += kv_head_bytes(d->head, KV_KEYS, l, d->rows->count[g]);

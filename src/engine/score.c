@@ -272,9 +272,8 @@ set_rope(struct scorer *s, struct score_job *job)
 {
 	const struct kv_model *m = job->model;
 	struct score_input *in = &job->in;
-	const int windowed = m->rope_window_theta != 0 && kv_layer_window(m, in->layer) != 0;
+	const int windowed = model_layer_frequencies(m, in->layer, s->freq);
 
-	(windowed ? model_window_frequencies : model_rope_frequencies)(m, s->freq);
 	in->freq = s->freq;
 	in->rope_dims = kv_rope_dims(m, in->layer);
 	in->rope_factor = m->rope_attention_factor != 0 && !windowed ? m->rope_attention_factor : 1;

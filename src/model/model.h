@@ -143,6 +143,8 @@ void model_free(struct model *);               /* NULL allowed; before the devic
 void model_rope_frequencies(const struct kv_model *id, double *freq);
 /* As model_rope_frequencies(), for layers with a window and a theta of their own: no scaling. */
 void model_window_frequencies(const struct kv_model *id, double *freq);
+/* Returns whether layer l has the second of these; freq <- the frequencies of layer l. */
+int model_layer_frequencies(const struct kv_model *id, uint32_t l, double *freq);
 /* Returns yarn's attention factor where none is given (YaRN, Peng et al. 2023, section 3.4): 0.1 m
  * ln(factor) + 1, divided by that of the second mscale if both are given. */
 double model_yarn_attention_factor(double factor, double mscale, double mscale_all_dim);

@@ -94,6 +94,15 @@ model_window_frequencies(const struct kv_model *id, double *freq)
 	model_rope_frequencies(&plain, freq);
 }
 
+int
+model_layer_frequencies(const struct kv_model *id, uint32_t l, double *freq)
+{
+	const int windowed = id->rope_window_theta != 0 && kv_layer_window(id, l) != 0;
+
+	(windowed ? model_window_frequencies : model_rope_frequencies)(id, freq);
+	return windowed;
+}
+
 /* All keys of a text must be rotated by the same factors, or distances are lost. So a text that
  * begins short ends where the factors change. */
 void
