@@ -41,7 +41,7 @@ ASK = """ask() {
 def limit(text):
     name, _, value = text.partition("=")
     share = float(value[:-1]) / 100 if value.endswith("%") else float(value)
-    if name not in LIMITS or not 0 < share <= 1:
+    if name not in LIMITS or not 0 < share <= (1 if name in LIMITS[:2] else 1000):
         raise ValueError
     return name, share
 
@@ -127,14 +127,14 @@ def command_of(one, options, budget):
     return " | ".join(parts).replace(" -q ", " ")
 
 
-def pareto(found, what):
-    """The pipelines through which the Pareto line goes: none has less KL in as few."""
-    best, front = float("inf"), set()
-    for name, of in sorted(found.items(), key=lambda item: (item[1][what]["mean"],
-                                                            item[1]["kl"]["mean"])):
+def pareto(found):
+    """The keys on the Pareto line: no other has less KL for as small a footprint."""
+    best, front = float("inf"), []
+    for key, of in sorted(found.items(), key=lambda item: (item[1]["footprint"]["mean"],
+                                                           item[1]["kl"]["mean"])):
         if of["kl"]["mean"] < best:
             best = of["kl"]["mean"]
-            front.add(name)
+            front.append(key)
     return front
 
 
@@ -153,18 +153,30 @@ def md_lines(found, options):
           *(cell(of[name], True).split()[0] for name in LIMITS)] for key, of in ordered))
 
 
-def draw(path, found, what):
+def draw(path, found):
+    """KL against footprint; a filled mark ran on all prompts, and these have the Pareto line."""
     pyplot = load_pyplot()
-    figure, axes = pyplot.subplots(figsize=(7, 5))
-    front = pareto(found, what)
+    figure, axes = pyplot.subplots(figsize=(7, 5), layout="constrained")
+    most = max(of["kl"]["n"] for of in found.values())
+    whole = {key: of for key, of in found.items() if of["kl"]["n"] == most}
     for key, of in found.items():
-        axes.plot(100 * of[what]["mean"], of["kl"]["mean"], "o",
-                  color="#1f77b4" if key in front else "0.7", ms=4)
-        if key in front:
-            axes.annotate(key[1], (100 * of[what]["mean"], of["kl"]["mean"]), fontsize=7)
-    axes.set_xlabel(f"{what}, % of the full cache's")
+        axes.plot(100 * of["footprint"]["mean"], of["kl"]["mean"], "o", color="#1f77b4", ms=4,
+                  mfc="#1f77b4" if key in whole else "none", alpha=1 if key in whole else 0.3)
+    front = pareto(whole)
+    axes.plot([100 * found[key]["footprint"]["mean"] for key in front],
+              [found[key]["kl"]["mean"] for key in front], color="#d62728", lw=1)
+    for key in front:
+        axes.annotate(key[1], (100 * found[key]["footprint"]["mean"], found[key]["kl"]["mean"]),
+                      fontsize=7, xytext=(4, -8), textcoords="offset points")
+    axes.set_xlabel("KV footprint of the whole run, % of the full cache's")
     axes.set_ylabel("KL(full || pipeline), nats a token")
+    axes.set_xscale("log")
     axes.set_yscale("log")
+    least, most = axes.get_xlim()
+    axes.set_xticks([tick for tick in (25, 50, 75, 100, 200, 400) if least <= tick <= most])
+    for axis in axes.xaxis, axes.yaxis:
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
     save(figure, path)
     pyplot.close(figure)
 
@@ -195,7 +207,7 @@ def parse():
     parser.add_argument("--tokens", type=int, default=32, metavar="N", help="of each text (32)")
     parser.add_argument("--first", type=int, default=2, metavar="N",
                         help="prompts on which all pipelines run (2)")
-    parser.add_argument("--picture", metavar="FILE", help="KL against the first limit")
+    parser.add_argument("--picture", metavar="FILE", help="KL against footprint")
     options = parser.parse_args()
     if options.limit[0][0] not in ("bytes", "read"):
         parser.error("--limit: bytes or read comes first")
@@ -258,7 +270,7 @@ def main():
     if options.table:
         write_or_print_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
     if options.picture:
-        draw(options.picture, found, options.limit[0][0])
+        draw(options.picture, found)
     print(command_of(candidates[best], options, f"{100 * share:g}%"))
     if not order:
         raise TaskError(f"no pipeline keeps to the limits; the nearest is {best}, "

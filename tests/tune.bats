@@ -88,6 +88,13 @@ tune() {
 	assert_regex "$output" "^kv-prefill -m $DEMO PROMPT \| kv-score --method keydiff"
 }
 
+@test "--picture draws divergence against footprint" {
+	"$PYTHON" -c 'import matplotlib' 2>/dev/null || skip "no matplotlib for $PYTHON"
+	tune --limit bytes=10% --only keydiff --first 5 --picture a.svg
+	grep -q 'KL(full' a.svg || grep -q '<svg' a.svg
+	run -2 tune --limit bytes=10% --picture a.gif
+}
+
 @test "limits and names that mean nothing are refused" {
 	for limit in bytes=0 bytes=2 rows=10% bytes=x bytes; do
 		run -2 tune --limit $limit
