@@ -12,7 +12,7 @@ it.
 import argparse
 import sys
 
-from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, several
+from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, named, several
 from measure_table import (cell, check_table, md_table, summaries, with_all,
                            write_or_print_tables)
 from task_records import TaskError, run
@@ -125,11 +125,8 @@ def parse():
 def chosen_methods(options):
     names = options.methods or [name for name in METHODS
                                 if options.head or METHODS[name][0] != "headed"]
-    for name in names:
-        if name not in METHODS:
-            raise TaskError(f"--methods {name}: there is no such method; there are "
-                            f"{', '.join(METHODS)}")
-        if METHODS[name][0] == "headed" and not options.head:
+    for name, method in named(names, METHODS).items():
+        if method[0] == "headed" and not options.head:
             raise TaskError(f"--methods {name}: by which retrieval head? Give --head, too")
     return names
 

@@ -31,6 +31,15 @@ def several(kind):
     return parse
 
 
+def named(names, methods):
+    """Those of `methods` with these names, which --methods gives."""
+    for name in names:
+        if name not in methods:
+            raise TaskError(f"--methods {name}: there is no such method; there are "
+                            f"{', '.join(methods)}")
+    return {name: methods[name] for name in names}
+
+
 def add_arguments(parser):
     parser.add_argument("-m", "--model", required=True, help="model folder")
     parser.add_argument("--runs", required=True, metavar="FILE",

@@ -13,7 +13,7 @@ import argparse
 import shlex
 import sys
 
-from answer_pipes import Pipes, add_arguments, measure, several
+from answer_pipes import Pipes, add_arguments, measure, named, several
 from measure_table import (cell, check_table, md_table, summaries, with_all,
                            write_or_print_tables)
 from metrics import grade
@@ -159,12 +159,7 @@ def parse():
 
 
 def chosen(options):
-    names = options.methods or list(METHODS)
-    for name in names:
-        if name not in METHODS:
-            raise TaskError(f"--methods {name}: there is no such method; there are "
-                            f"{', '.join(METHODS)}")
-    methods = {name: METHODS[name] for name in names}
+    methods = named(options.methods or METHODS, METHODS)
     for text in options.method:
         name, _, words = text.partition("=")
         if not NAME.fullmatch(name) or not words.strip() or name in methods:

@@ -12,7 +12,7 @@ import argparse
 import shlex
 import sys
 
-from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, several
+from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, named, several
 from measure_table import cell, check_table, md_table, summaries, with_all, write_tables
 from picture import check_name, load_pyplot, save
 from task_records import NAME, TaskError, run
@@ -41,12 +41,7 @@ def budget(text):
 
 
 def chosen_methods(options):
-    names = list(METHODS) if options.methods is None else options.methods
-    for name in names:
-        if name not in METHODS:
-            raise TaskError(f"--methods {name}: there is no such method; there are "
-                            f"{', '.join(METHODS)}")
-    chosen = {name: METHODS[name] for name in names}
+    chosen = named(METHODS if options.methods is None else options.methods, METHODS)
     for text in options.method:
         name, _, words = text.partition("=")
         retrieve, _, pipeline = words.partition(":")

@@ -13,7 +13,7 @@ import argparse
 import shlex
 import sys
 
-from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, several
+from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, named, several
 from measure_table import (cell, check_table, md_table, summaries, with_all,
                            write_or_print_tables)
 from task_records import NAME, TaskError, run
@@ -71,11 +71,7 @@ def chosen_methods(options):
         names = [name for name, (pipeline, _) in METHODS.items()
                  if (options.adapter or "looked_ahead" not in pipeline)
                  and (options.gate or "gated" not in pipeline)]
-    for name in names:
-        if name not in METHODS:
-            raise TaskError(f"--methods {name}: there is no such method; there are "
-                            f"{', '.join(METHODS)}")
-    chosen = {name: METHODS[name] for name in names}
+    chosen = named(names, METHODS)
     for text in options.method:
         name, equals, pipeline = text.partition("=")
         if not equals or not NAME.fullmatch(name) or not pipeline.strip():

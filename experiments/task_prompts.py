@@ -111,8 +111,8 @@ def ids_of(output):
     return [int(line) for line in output.split()]
 
 
-def read_positions(model):
-    """How many positions the model has, None where its configuration does not say."""
+def read_number(model, key):
+    """A whole number of the model's configuration, None where it does not say."""
     path = os.path.join(model, "config.json")
     try:
         with open(path, encoding="utf-8") as file:
@@ -122,7 +122,12 @@ def read_positions(model):
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from None
     for part in (config, config.get("text_config")) if isinstance(config, dict) else ():
-        positions = part.get("max_position_embeddings") if isinstance(part, dict) else None
-        if isinstance(positions, int):
-            return positions
+        number = part.get(key) if isinstance(part, dict) else None
+        if isinstance(number, int):
+            return number
     return None
+
+
+def read_positions(model):
+    """How many positions the model has, None where its configuration does not say."""
+    return read_number(model, "max_position_embeddings")

@@ -15,14 +15,14 @@ command. Exit status 1: none keeps to the limits; the nearest one is printed.
 """
 
 import argparse
-import json
-import os
 import shlex
 import sys
 
 from answer_pipes import Pipes, add_arguments, measure, questions
 from measure_table import cell, check_table, md_table, summaries, write_or_print_tables
 from picture import check_name, load_pyplot, save
+from score_agreement import method_settings
+from task_prompts import read_number
 from task_records import NAME, TaskError, run
 from tune_space import Candidate, space
 
@@ -183,11 +183,10 @@ def draw(path, found):
 
 def read_layers(model):
     """How many layers the model has, by the folder's config.json."""
-    try:
-        with open(os.path.join(model, "config.json"), encoding="utf-8") as file:
-            return int(json.load(file)["num_hidden_layers"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TaskError(f"{model}: its layers are not known: {error}") from None
+    layers = read_number(model, "num_hidden_layers")
+    if layers is None:
+        raise TaskError(f"{model}: config.json does not say num_hidden_layers")
+    return layers
 
 
 def parse():
@@ -238,11 +237,9 @@ def candidates_of(options):
 
 def main():
     options = parse()
-    candidates = candidates_of(options)
-    settings = [f"{name}={value}" for name in ("adapter", "gate")
-                if (value := getattr(options, name))]
+    candidates, every = candidates_of(options), {}
     options.answer, options.stop, options.cache = "full", "", None
-    pipes = Pipes(options, settings)
+    pipes = Pipes(options, method_settings(options))
     share = dict(options.limit).get("read", options.limit[0][1])
     # whole pages of 16 rows
     budget_of = f'$(awk -v n="$(wc -l <"$prompt")" \'BEGIN {{ b = int(n * {share} / 16) * 16; ' \
@@ -260,7 +257,6 @@ def main():
             every[line["name"], line["of"]] = line
         return [line for line in every.values() if line["name"] in names]
 
-    every = {}
     order = halve(options, candidates, measure_prompts)
     lines = list(every.values())
     best = order[0] if order else min(

@@ -11,7 +11,6 @@ setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || return
 	random_model gqa --layers 4 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --dtype f32 --seed 3 --std 0.1
-	random_model mqa --layers 3 --hidden 40 --heads 5 --kv-heads 1 --head-dim 24 --ffn 56 --dtype f16 --seed 2
 	seq 5 60 >a.ids
 	seq 100 170 >b.ids
 	seq 30 90 >c.ids

@@ -78,18 +78,16 @@ load_model(struct session *s, const struct kv_reader *r)
 }
 
 static void
-run(struct sequence *s, uint32_t at_once)
+run(struct sequence *s, const struct kv_head *head, uint32_t at_once)
 {
 	const struct model *m = s->cache->model;
 	struct workspace *ws = workspace_new(m, at_once);
 	struct engine_error e;
-	struct kv_head head;
 	double t0 = seconds();
 
 	if (ws == NULL)
 		die(EXIT_RUN, "no memory for %u tokens at a time", at_once);
-	snapshot_head(s->cache, &head);
-	progress_start("recompute", recompute_total(&how, &head), "rows");
+	progress_start("recompute", recompute_total(&how, head), "rows");
 	report_enter(REPORT_COMPUTE);
 	must(recompute_run(&how, s, ws, &e), &e);
 	report_leave();
@@ -156,7 +154,7 @@ main(int argc, char **argv)
 	warn_of_positions(s.model, head.next_position);
 	at_once = load_model(&s, r);
 	must(open_sequence(&x, s.model, &want, r, &s.plan, &e), &e);
-	run(&x.sequence, at_once);
+	run(&x.sequence, &head, at_once);
 	snapshot_head(x.sequence.cache, &head);
 	warn_left_behind(left);
 	w = output_create(&head);

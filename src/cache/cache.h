@@ -150,6 +150,9 @@ int cache_log(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t l0, 
  * next_position to this (KV_EVENT_PREFILL), or run and not stored (KV_EVENT_RUN); the next event
  * logs the drop. Returns as cache_log(). */
 int cache_log_before(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t next_position);
+/* As cache_log_before() of KV_EVENT_PREFILL, an event for each tile of the n rows, the first of
+ * which is at position `first`. */
+int cache_log_tiles_before(struct cache *, uint32_t n, uint32_t first, uint32_t tile);
 /* A state of a cache that cache_go_back() restores, by dropping the rows that were appended
  * since */
 struct cache_mark {

@@ -60,3 +60,16 @@ cache_log_before(struct cache *c, enum kv_event_kind kind, uint32_t n, uint32_t 
 	free(now);
 	return rc;
 }
+
+int
+cache_log_tiles_before(struct cache *c, uint32_t n, uint32_t first, uint32_t tile)
+{
+	uint32_t at, N;
+	int rc = 0;
+
+	for (at = 0; rc == 0 && at < n; at += N) {
+		N = n - at < tile ? n - at : tile;
+		rc = cache_log_before(c, KV_EVENT_PREFILL, N, first + at + N);
+	}
+	return rc;
+}

@@ -50,8 +50,8 @@ static const struct {
 } known[] = {
 	{ "select", "tsp gemfilter pyramidinfer layer= rate= window= kernel= pool= budget= decay= "
 	    "interval= recent= weight= min=", "kv-prefill" },
-	{ "by", "keys values random", "kv-recompute" },
 	{ "accumulate", "sum max", NULL },
+	{ "by", "keys values random", "kv-recompute" },
 	{ "by", "layer head", NULL },
 	{ "device", "cpu cuda auto", NULL },
 	{ "dtype", "bf16 f16 f32", NULL },

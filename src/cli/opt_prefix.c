@@ -14,20 +14,20 @@ struct prefix_options prefix_options;
 /* The rows that a chunk leaves depend on the tokens before it alone if only new rows are dropped,
  * by what the chunk itself says. */
 static void
-check_chunks(const struct prefill *p, const char *option)
+check_chunks(const struct prefill *p)
 {
 	if (prefix_options.reuse != NULL)
 		die(EXIT_USAGE, "--reuse does not go with --chunk and --evict: tokens see only "
 		    "rows that earlier chunks left; leave out --chunk, or use --store with --once");
 	if (!p->once)
-		die(EXIT_USAGE, "--%s with --chunk and --evict needs --once: without it later "
-		    "chunks drop rows of earlier ones", option);
+		die(EXIT_USAGE, "--store with --chunk and --evict needs --once: without it later "
+		    "chunks drop rows of earlier ones");
 	if (p->patch != 0)
-		die(EXIT_USAGE, "--%s does not go with --patch: the end of this prompt scores all "
-		    "chunks", option);
+		die(EXIT_USAGE, "--store does not go with --patch: the end of this prompt scores "
+		    "all chunks");
 	if (p->chunk % STORE_BLOCK != 0 && STORE_BLOCK % p->chunk != 0)
-		die(EXIT_USAGE, "--chunk %u: with --%s and --evict a block of %d tokens holds "
-		    "whole chunks, or a chunk whole blocks", p->chunk, option, STORE_BLOCK);
+		die(EXIT_USAGE, "--chunk %u: with --store and --evict a block of %d tokens holds "
+		    "whole chunks, or a chunk whole blocks", p->chunk, STORE_BLOCK);
 }
 
 void
@@ -52,7 +52,7 @@ opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int 
 		    "selected tokens only",
 		    option);
 	if (p->schedule == PREFILL_CHUNKS)
-		check_chunks(p, option);
+		check_chunks(p);
 	if (store != NULL && query_stats)
 		die(EXIT_USAGE, "--query-stats, and methods that need them, do not go with "
 		    "--store: it keeps no query statistics; use --reuse, or run the whole prompt");
@@ -154,13 +154,11 @@ prefix_load(struct prefix *x, const struct session *s, struct cache *c, uint32_t
 void
 prefix_keep(struct prefix *x, const struct cache *c, int evicted)
 {
-	uint64_t bytes;
-
 	if (x->store.dir == NULL || x->kept)
 		return;
 	x->kept = 1;
 	evicted = evicted && x->store.evicted == NULL;
-	if (evicted && !x->store.off && prefix_store_tokens(&x->store, UINT32_MAX, &bytes) /
+	if (evicted && !x->store.off && prefix_store_tokens(&x->store, UINT32_MAX, NULL) /
 	    STORE_BLOCK < x->store.blocks)
 		warning("--store: nothing is added to %s: with --evict rows are dropped while the "
 		    "prompt runs; with --chunk and --once what is left is stored", x->store.dir);

@@ -7,7 +7,7 @@ copied(const struct kv_reader *r, const struct kv_writer *w, int code, struct en
 {
 	if (*kv_reader_error(r) != '\0')
 		return engine_read(e, r, code);
-	return code < 0 ? engine_fail_writer(e, w) : ENGINE_OK;
+	return engine_wrote(e, w, code);
 }
 
 int

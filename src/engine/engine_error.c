@@ -66,6 +66,12 @@ engine_fail_writer(struct engine_error *e, const struct kv_writer *w)
 	return engine_fail(e, ENGINE_EOUTPUT, "%s", kv_writer_error(w));
 }
 
+int
+engine_wrote(struct engine_error *e, const struct kv_writer *w, int kv_code)
+{
+	return kv_code < 0 ? engine_fail_writer(e, w) : ENGINE_OK;
+}
+
 void *
 engine_alloc(size_t n, size_t size, struct engine_error *e)
 {

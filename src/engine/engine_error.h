@@ -44,6 +44,8 @@ int engine_fail_reader(struct engine_error *e, const struct kv_reader *r, int kv
 int engine_read(struct engine_error *e, const struct kv_reader *r, int kv_code);
 /* As engine_fail(), after a failure of the writer; the message is the writer's. */
 int engine_fail_writer(struct engine_error *e, const struct kv_writer *w);
+/* As engine_fail_writer() if kv_code is below 0; else ENGINE_OK. */
+int engine_wrote(struct engine_error *e, const struct kv_writer *w, int kv_code);
 /* Returns n * size bytes, zeroed, to be freed; NULL and ENGINE_ERUN without memory. */
 void *engine_alloc(size_t n, size_t size, struct engine_error *e);
 

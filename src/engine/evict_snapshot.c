@@ -51,7 +51,7 @@ checked_read(const struct pass *p, int code)
 static int
 checked_write(const struct pass *p, int code)
 {
-	return code < 0 ? engine_fail_writer(p->e, p->w) : ENGINE_OK;
+	return engine_wrote(p->e, p->w, code);
 }
 
 static int

@@ -144,13 +144,7 @@ merge_free(struct merge_documents *m)
 	m->document = NULL;
 }
 
-/* ---- reading and writing, with the message of the one that fails ---- */
-
-static int
-wrote(const struct kv_writer *w, int code, struct engine_error *e)
-{
-	return code < 0 ? engine_fail_writer(e, w) : ENGINE_OK;
-}
+/* ---- reading ---- */
 
 static int
 kind_at(enum kv_kind kind)
@@ -247,7 +241,8 @@ merge_tokens(struct merge_documents *m, struct kv_writer *w, struct engine_error
 		m->tokens += own.n - prefix;
 	}
 	if (rc == ENGINE_OK)
-		rc = wrote(w, kv_write(w, kv_kind_type(KV_TOKS), KV_NO_LAYER, 4, spans, m->n), e);
+		rc = engine_wrote(e, w, kv_write(w, kv_kind_type(KV_TOKS), KV_NO_LAYER, 4, spans,
+		    m->n));
 	free(spans);
 	return rc;
 }
@@ -289,7 +284,7 @@ write_positions(struct merge_documents *m, struct kv_writer *w, uint32_t l, stru
 	}
 	m->rows += rows;
 	if (rc == ENGINE_OK)
-		rc = wrote(w, kv_write_rows(w, l, &(struct kv_rows){ G, count, list }), e);
+		rc = engine_wrote(e, w, kv_write_rows(w, l, &(struct kv_rows){ G, count, list }));
 	free(count);
 	free(list);
 	free(pos);
@@ -352,7 +347,7 @@ write_values(struct merge_documents *m, struct kv_writer *w, uint32_t l, int kin
 	}
 	v.value = value;
 	if (rc == ENGINE_OK)
-		rc = wrote(w, kv_write_values(w, carried[kind], l, &v), e);
+		rc = engine_wrote(e, w, kv_write_values(w, carried[kind], l, &v));
 	free(start);
 	free(value);
 	return rc;
@@ -464,8 +459,8 @@ write_tensor(struct merge_documents *m, struct kv_writer *w, enum kv_kind kind, 
 			start[i] += d->rows->count[g] * row;
 		}
 	if (rc == ENGINE_OK)
-		rc = wrote(w, kv_write(w, kv_kind_type(kind), l, kv_row_element(
-		    kv_head_row_type(head, kind, l)), span, (size_t)G * m->n), e);
+		rc = engine_wrote(e, w, kv_write(w, kv_kind_type(kind), l, kv_row_element(
+		    kv_head_row_type(head, kind, l)), span, (size_t)G * m->n));
 	free(span);
 	free(start);
 	return rc;

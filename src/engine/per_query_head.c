@@ -28,7 +28,7 @@ per_query_head_of(const struct kv_head *head)
 static int
 checked_write(const struct pass *p, int code)
 {
-	return code < 0 ? engine_fail_writer(p->e, p->w) : ENGINE_OK;
+	return engine_wrote(p->e, p->w, code);
 }
 
 static int

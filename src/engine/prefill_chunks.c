@@ -61,17 +61,13 @@ run_ahead(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before,
 	const struct step_hook step = { show_rows, &k };
 	const uint32_t tile = workspace_rows(r->ws), first = c->next_position;
 	const int logging = c->logged;
-	uint32_t at, n;
 	int rc;
 
 	c->logged = 0;
 	rc = prefill_pass_layers(r, ids, N, &step, last);
 	c->logged = logging;
-	for (at = 0; rc == ENGINE_OK && at < N; at += n) {
-		n = N - at < tile ? N - at : tile;
-		if (cache_log_before(c, KV_EVENT_PREFILL, n, first + at + n) != 0)
-			rc = engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
-	}
+	if (rc == ENGINE_OK && cache_log_tiles_before(c, N, first, tile) != 0)
+		rc = engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
 	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, c->model->id.layers) : rc;
 }
 

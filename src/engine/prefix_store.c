@@ -108,7 +108,8 @@ prefix_store_tokens(const struct prefix_store *s, uint32_t most, uint64_t *bytes
 	int64_t size;
 	uint32_t i;
 
-	*bytes = 0;
+	if (bytes != NULL)
+		*bytes = 0;
 	for (i = 0; i < s->blocks && (i + 1) * s->block <= most; i++) {
 		char *path = store_path(s->dir, s->name[i]);
 		const int there = path != NULL && (size = store_has(path)) >= 0 &&
@@ -117,7 +118,8 @@ prefix_store_tokens(const struct prefix_store *s, uint32_t most, uint64_t *bytes
 		free(path);
 		if (!there)
 			break;
-		*bytes += (uint64_t)size;
+		if (bytes != NULL)
+			*bytes += (uint64_t)size;
 	}
 	return i * s->block;
 }
@@ -288,15 +290,10 @@ count_rows(const struct block *b, uint32_t from, uint32_t to)
 static int
 log_chunk(const struct prefix_store *s, struct cache *c, uint32_t tile)
 {
-	const uint32_t end = c->next_position, n = s->chunk;
-	uint32_t at, N;
+	const uint32_t end = c->next_position;
 
-	for (at = 0; at < n; at += N) {
-		N = n - at < tile ? n - at : tile;
-		if (cache_log_before(c, KV_EVENT_PREFILL, N, end - n + at + N) != 0)
-			return MODEL_ENOMEM;
-	}
-	if (cache_log_before(c, KV_EVENT_RUN, s->probes, end) != 0)
+	if (cache_log_tiles_before(c, s->chunk, end - s->chunk, tile) != 0 ||
+	    cache_log_before(c, KV_EVENT_RUN, s->probes, end) != 0)
 		return MODEL_ENOMEM;
 	return cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers);
 }
@@ -442,9 +439,10 @@ write_block(const struct prefix_store *s, const struct cache *c, struct kv_write
 {
 	const struct kv_tokens tokens = { (uint64_t)(i + 1) * s->block, s->ids };
 	const uint32_t G = s->model->id.kv_heads;
-	uint32_t l, *count = malloc(2 * G * sizeof *count), *first = count + G;
+	uint32_t l, *count = malloc(G * sizeof *count), *first = malloc(G * sizeof *first);
 	const uint32_t **pos = malloc(G * sizeof *pos);
-	int rc = count != NULL && pos != NULL ? kv_write_tokens(w, &tokens) : KV_ENOMEM;
+	int rc = count != NULL && first != NULL && pos != NULL ? kv_write_tokens(w, &tokens) :
+	    KV_ENOMEM;
 
 	for (l = 0; rc == KV_OK && l < s->model->id.layers; l++) {
 		rows_of_block(s, c, l, i, count, pos, first);
@@ -455,6 +453,7 @@ write_block(const struct prefix_store *s, const struct cache *c, struct kv_write
 			rc = write_tensor(s, c, w, l, count, first, KV_VALS, buf);
 	}
 	free(count);
+	free(first);
 	free(pos);
 	return rc;
 }

@@ -55,7 +55,7 @@ struct prefix_store {
 int prefix_store_open(struct prefix_store *, const struct model *, const struct kv_head *stored,
     const uint32_t *ids, size_t n, struct engine_error *);
 /* Returns how many tokens of the prompt have their rows in existing files, at most `most`, without
- * reading them; *bytes <- of these files. */
+ * reading them; *bytes (NULL: not wanted) <- of these files. */
 uint32_t prefix_store_tokens(const struct prefix_store *, uint32_t most, uint64_t *bytes);
 /* Loads rows, tokens and log of the stored blocks into the empty cache, of at most `tokens` tokens,
  * from prefix_store_tokens(), with room for c->spare rows more; c->next_position <- the number of

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/recompute.h"
+#include "forward/layer_by_layer.h"
 #include "forward/rewrite_rows.h"
 #include "methods/methods.h"
 #include "methods/mix_word.h"
@@ -14,9 +15,8 @@ struct rerun {
 	struct workspace *ws;
 	struct rewrite_rows *rewrite;
 	uint32_t from, n;
-	uint32_t *pos;                  /* [n] positions */
 	uint8_t *chosen;                /* [n] */
-	float *x;                       /* device [n][D] */
+	struct prompt_stream stream;    /* all tokens, later the chosen ones */
 	struct engine_error *e;
 };
 
@@ -162,31 +162,6 @@ choose_top(const struct rerun *r, const float *score)
 	free(top);
 }
 
-/* Runs all tokens through the first layers, and chooses those that deviate most. */
-static int
-choose_deviating(struct rerun *r)
-{
-	struct numbers before = { .value = NULL }, after = { .value = NULL };
-	float *deviation = engine_alloc(r->n, sizeof *deviation, r->e);
-	int rc = deviation != NULL ? read_numbers(r, &before) : r->e->code;
-
-	r->e->text[0] = '\0';
-	if (rc == ENGINE_OK)
-		rc = engine_ran(r->e, rewrite_rows_run(r->rewrite, r->s, r->ws, r->x, r->pos, r->n,
-		    0, r->p->layer + 1, 0, &r->p->step, r->e->text, sizeof r->e->text));
-	if (rc == ENGINE_OK)
-		rc = read_numbers(r, &after);
-	if (rc == ENGINE_OK) {
-		compare_numbers(r, deviation, &before, &after);
-		choose_top(r, deviation);
-		rc = r->e->code;
-	}
-	free_numbers(&before);
-	free_numbers(&after);
-	free(deviation);
-	return rc;
-}
-
 static int
 choose_random(const struct rerun *r)
 {
@@ -195,7 +170,7 @@ choose_random(const struct rerun *r)
 	uint32_t i;
 
 	for (i = 0; score != NULL && i < r->n; i++)
-		score[i] = (float)(mix_word(seed, r->pos[i]) >> 40) * 0x1p-24f;
+		score[i] = (float)(mix_word(seed, r->from + i) >> 40) * 0x1p-24f;
 	if (score != NULL)
 		choose_top(r, score);
 	free(score);
@@ -219,72 +194,78 @@ choose_first(const struct rerun *r)
 
 /* ---- running ---- */
 
-/* Leaves only the chosen tokens in r->x and r->pos. */
+/* Leaves only the chosen tokens in the stream. */
 static int
 keep_chosen(struct rerun *r)
 {
-	const struct model *m = r->s->cache->model;
-	const struct mat all = { r->x, KV_F32, r->n, m->id.hidden };
 	uint32_t *row = engine_alloc(r->n, sizeof *row, r->e), i, k = 0;
-	float *x = m->ops->alloc(m->dev, (size_t)r->n * m->id.hidden * sizeof *x);
-
-	for (i = 0; row != NULL && i < r->n; i++)
-		if (r->chosen[i]) {
-			r->pos[k] = r->pos[i];
-			row[k++] = i;
-		}
-	if (row != NULL && x != NULL)
-		m->ops->embed(m->dev, x, &all, row, k); /* a gather of rows */
-	free(row);
-	if (x == NULL)
-		return engine_fail(r->e, ENGINE_ERUN, "no memory for the residual stream of %u "
-		    "tokens", k);
-	m->ops->free(m->dev, r->x);
-	r->x = x;
-	r->p->chosen = k;
-	return r->e->code;
-}
-
-static int
-run_chosen(struct rerun *r, uint32_t l0)
-{
-	const struct model *m = r->s->cache->model;
-	const uint32_t L = m->id.layers, k = r->p->chosen;
-	const size_t last = (size_t)(k - 1) * m->id.hidden;
-	const char *failure;
 	int rc;
 
+	if (row == NULL)
+		return r->e->code;
+	for (i = 0; i < r->n; i++)
+		if (r->chosen[i])
+			row[k++] = i;
+	rc = prompt_keep(&r->stream, row, k);
+	free(row);
+	r->p->chosen = k;
+	return rc == 0 ? ENGINE_OK : engine_fail(r->e, ENGINE_ERUN,
+	    "no memory for the residual stream of %u tokens", k);
+}
+
+/* Runs the tokens in the stream through layers l0 .. l1-1. */
+static int
+run_stream(struct rerun *r, uint32_t l0, uint32_t l1)
+{
 	r->e->text[0] = '\0';
-	rc = engine_ran(r->e, rewrite_rows_run(r->rewrite, r->s, r->ws, r->x, r->pos, k, l0, L,
-	    (uint64_t)r->n * l0, &r->p->step, r->e->text, sizeof r->e->text));
-	if (rc == ENGINE_OK && last_logits(m, r->s->cache, r->ws, r->x + last) != 0)
-		return engine_fail(r->e, ENGINE_ERUN, "no memory for %u logits", m->id.vocabulary);
-	if (rc == ENGINE_OK && (failure = m->ops->sync(m->dev)) != NULL)
-		return engine_fail(r->e, ENGINE_ERUN, "%s", failure);
+	return engine_ran(r->e, rewrite_rows_run(r->rewrite, r->s, r->ws, r->stream.x,
+	    r->stream.pos, r->stream.N, l0, l1, (uint64_t)r->n * l0, &r->p->step, r->e->text,
+	    sizeof r->e->text));
+}
+
+/* Runs all tokens through the first layers, and chooses those that deviate most. */
+static int
+choose_deviating(struct rerun *r)
+{
+	struct numbers before = { .value = NULL }, after = { .value = NULL };
+	float *deviation = engine_alloc(r->n, sizeof *deviation, r->e);
+	int rc = deviation != NULL ? read_numbers(r, &before) : r->e->code;
+
+	if (rc == ENGINE_OK)
+		rc = run_stream(r, 0, r->p->layer + 1);
+	if (rc == ENGINE_OK)
+		rc = read_numbers(r, &after);
+	if (rc == ENGINE_OK) {
+		compare_numbers(r, deviation, &before, &after);
+		choose_top(r, deviation);
+		rc = r->e->code;
+	}
+	free_numbers(&before);
+	free_numbers(&after);
+	free(deviation);
 	return rc;
 }
 
+/* Chooses, and runs the chosen tokens through all layers. */
 static int
 run(struct rerun *r)
 {
-	const struct cache *c = r->s->cache;
-	uint32_t i, l0 = 0;
+	const uint32_t k = rate_tokens(r->p, r->n), L = r->s->cache->model->id.layers;
+	const uint32_t l0 = measures(r->p, r->n) ? r->p->layer + 1 : 0;
 	int rc = ENGINE_OK;
 
-	for (i = 0; i < r->n; i++)
-		r->pos[i] = r->from + i;
-	embed_tokens(c->model, r->x, c->tokens + r->from, r->n);
 	choose_first(r);
-	if (rate_tokens(r->p, r->n) == r->n)
+	if (k == r->n)
 		memset(r->chosen, 1, r->n);
-	else if (measures(r->p, r->n)) {
-		l0 = r->p->layer + 1;
-		rc = choose_deviating(r);
-	} else if (r->p->rate > 0)
-		rc = choose_random(r);
+	else if (k > 0)
+		rc = l0 > 0 ? choose_deviating(r) : choose_random(r);
 	if (rc == ENGINE_OK)
 		rc = keep_chosen(r);
-	return rc == ENGINE_OK ? run_chosen(r, l0) : rc;
+	if (rc == ENGINE_OK)
+		rc = run_stream(r, l0, L);
+	if (rc != ENGINE_OK)
+		return rc;
+	return engine_ran(r->e, prompt_logits(&r->stream, r->ws, r->e->text, sizeof r->e->text));
 }
 
 int
@@ -292,25 +273,23 @@ recompute_run(struct recompute *p, struct sequence *s, struct workspace *ws,
     struct engine_error *e)
 {
 	const struct cache *c = s->cache;
-	const struct model *m = c->model;
 	struct rerun r = { .p = p, .s = s, .ws = ws, .from = c->documents.start[0], .e = e };
-	int rc = ENGINE_ERUN;
+	int rc;
 
 	*e = (struct engine_error){ .code = ENGINE_OK };
 	r.n = p->later = c->next_position - r.from;
-	r.pos = engine_alloc(r.n, sizeof *r.pos, e);
+	if ((rc = prompt_reopen(&r.stream, s, r.from, e->text, sizeof e->text)) != 0)
+		return engine_ran(e, rc);
 	r.chosen = engine_alloc(r.n, 1, e);
 	r.rewrite = rewrite_rows_new(c, workspace_rows(ws));
-	r.x = m->ops->alloc(m->dev, (size_t)r.n * m->id.hidden * sizeof *r.x);
-	if (r.pos == NULL || r.chosen == NULL)
+	if (r.chosen == NULL)
 		rc = e->code;
-	else if (r.rewrite == NULL || r.x == NULL)
+	else if (r.rewrite == NULL)
 		rc = engine_fail(e, ENGINE_ERUN, "no memory for %u tokens that run again", r.n);
 	else
 		rc = run(&r);
-	free(r.pos);
 	free(r.chosen);
 	rewrite_rows_free(r.rewrite);
-	m->ops->free(m->dev, r.x);
+	prompt_close(&r.stream);
 	return rc;
 }

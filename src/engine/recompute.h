@@ -20,7 +20,7 @@
 #include "engine/engine_error.h"
 #include "forward/forward.h"
 
-/* What the tokens of CacheBlend's rule are chosen by; random: the control, by seed */
+/* The measure by which CacheBlend's rule chooses tokens; random: by seed, the control */
 enum recompute_by { RECOMPUTE_BY_KEYS, RECOMPUTE_BY_VALUES, RECOMPUTE_BY_RANDOM };
 
 struct recompute {

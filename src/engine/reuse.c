@@ -55,15 +55,8 @@ reuse_check_rows(const struct kv_rows *rows, const char *name, uint32_t layer, u
 int
 reuse_log(struct cache *c, uint32_t tile, struct engine_error *e)
 {
-	const uint32_t rows = c->next_position;
-	uint32_t at, n;
-
-	for (at = 0; at < rows; at += n) {
-		n = rows - at < tile ? rows - at : tile;
-		if (cache_log_before(c, KV_EVENT_PREFILL, n, at + n) != 0)
-			return engine_fail(e, ENGINE_ERUN, "no memory for the event log");
-	}
-	if (cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers) != 0)
+	if (cache_log_tiles_before(c, c->next_position, 0, tile) != 0 ||
+	    cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the event log");
 	return ENGINE_OK;
 }

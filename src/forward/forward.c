@@ -320,18 +320,6 @@ scale_embeddings(const struct model *m, float *x, size_t N)
 		m->ops->mix(m->dev, x, x, N * m->id.hidden, m->embedding_scale, 0);
 }
 
-void
-embed_tokens(const struct model *m, float *x, const uint32_t *ids, size_t n)
-{
-	enum { AT_ONCE = 4096 };
-	size_t at;
-
-	for (at = 0; at < n; at += AT_ONCE)
-		m->ops->embed(m->dev, x + at * m->id.hidden, &m->embed, ids + at,
-		    (uint32_t)(n - at < AT_ONCE ? n - at : AT_ONCE));
-	scale_embeddings(m, x, n);
-}
-
 int
 get_logits(struct cache *c, const float *logits)
 {

@@ -22,9 +22,6 @@ float *workspace_x(struct workspace *);
  * the workspace's own. */
 void workspace_use(struct workspace *, float *x);
 
-/* x[n][D] (device) <- the embeddings of n tokens, scaled as the first layer expects them. */
-void embed_tokens(const struct model *m, float *x, const uint32_t *ids, size_t n);
-
 /* Runs the N rows in the workspace's x, at positions pos[N] (host, ascending), through layers l0 ..
  * l1-1. Appends their keys and values to the cache, in which the caller has reserved room; x <- the
  * output. Copies the queries of rows from obs->first on to obs (NULL = none), which expects them,

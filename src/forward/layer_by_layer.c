@@ -10,6 +10,8 @@
 #include "forward/forward_internal.h"
 #include "forward/layer_by_layer.h"
 
+#define EMBED_ROWS 4096                /* rows embedded at once */
+
 static int
 failed(const char *failure, char *err, size_t errlen)
 {
@@ -51,35 +53,62 @@ add_tile(struct prompt_stream *s, uint32_t tiles, uint32_t layers, char *err, si
 	return wait_for_tiles(s, most < tiles ? most : tiles, err, errlen);
 }
 
-int
-prompt_open(struct prompt_stream *s, struct sequence *q, struct observation *obs,
-    const uint32_t *ids, size_t n, char *err, size_t errlen)
+/* Embeds n tokens, the first of them at this position. */
+static int
+embed_at(struct prompt_stream *s, struct sequence *q, struct observation *obs, const uint32_t *ids,
+    size_t n, uint32_t first, char *err, size_t errlen)
 {
-	struct cache *c = q->cache;
-	const struct model *m = c->model;
-	size_t D = m->id.hidden;
+	const struct model *m = q->cache->model;
+	const size_t D = m->id.hidden;
 	uint32_t i;
-	int rc;
+	size_t at;
 
-	memset(s, 0, sizeof *s);
-	if ((rc = check_positions(c, n, err, errlen)) != 0)
-		return rc;
 	*s = (struct prompt_stream){ .sequence = q, .obs = obs, .N = (uint32_t)n };
 	s->x = m->ops->alloc(m->dev, n * D * sizeof *s->x);
 	s->pos = malloc(n * sizeof *s->pos);
-	if (s->x == NULL || s->pos == NULL || cache_add_tokens(c, ids, n) != 0) {
+	if (s->x == NULL || s->pos == NULL) {
 		snprintf(err, errlen, "no memory for the residual stream of %zu tokens", n);
 		prompt_close(s);
 		return MODEL_ENOMEM;
 	}
 	for (i = 0; i < s->N; i++)
-		s->pos[i] = c->next_position + i;
-	embed_tokens(m, s->x, ids, n);
+		s->pos[i] = first + i;
+	for (at = 0; at < n; at += EMBED_ROWS)
+		m->ops->embed(m->dev, s->x + at * D, &m->embed, ids + at,
+		    (uint32_t)(n - at < EMBED_ROWS ? n - at : EMBED_ROWS));
+	scale_embeddings(m, s->x, n);
+	return 0;
+}
+
+int
+prompt_open(struct prompt_stream *s, struct sequence *q, struct observation *obs,
+    const uint32_t *ids, size_t n, char *err, size_t errlen)
+{
+	struct cache *c = q->cache;
+	int rc;
+
+	memset(s, 0, sizeof *s);
+	if ((rc = check_positions(c, n, err, errlen)) != 0 ||
+	    (rc = embed_at(s, q, obs, ids, n, c->next_position, err, errlen)) != 0)
+		return rc;
+	if (cache_add_tokens(c, ids, n) != 0) {
+		snprintf(err, errlen, "no memory for the residual stream of %zu tokens", n);
+		prompt_close(s);
+		return MODEL_ENOMEM;
+	}
 	if (obs != NULL)
-		observation_expect(obs, m, c->next_position, n);
+		observation_expect(obs, c->model, c->next_position, n);
 	c->next_position += (uint32_t)n;
 	c->ran += n;
 	return 0;
+}
+
+int
+prompt_reopen(struct prompt_stream *s, struct sequence *q, uint32_t from, char *err, size_t errlen)
+{
+	const struct cache *c = q->cache;
+
+	return embed_at(s, q, NULL, c->tokens + from, c->next_position - from, from, err, errlen);
 }
 
 void

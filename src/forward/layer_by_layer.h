@@ -40,6 +40,10 @@ struct prompt_stream {
  * positions would pass 2^32 (err says so); then s need not be closed. */
 int prompt_open(struct prompt_stream *s, struct sequence *q, struct observation *obs,
     const uint32_t *ids, size_t n, char *err, size_t errlen);
+/* As prompt_open(), for the tokens of the cache from position `from` on, which run again
+ * (rewrite_rows.h): changes nothing of the cache, in which position and token number are equal. */
+int prompt_reopen(struct prompt_stream *s, struct sequence *q, uint32_t from, char *err,
+    size_t errlen);
 void prompt_close(struct prompt_stream *s);
 
 /* Runs all rows through layers l0 .. l1-1, a tile of the workspace's rows at a time; makes room in
