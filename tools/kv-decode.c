@@ -34,7 +34,8 @@ static struct decode_text_options text = { .limit = NOT_GIVEN, .top_p = 1 };
 static uint32_t at_once = AT_ONCE;
 static int plain;                       /* special tokens in texts are plain text */
 static uint32_t every;
-static int mass, query_stats, audit, keep;           /* keep: write the snapshot after the text */
+static int mass, query_stats, audit, stream;
+static int keep;                        /* write the snapshot after the text */
 static uint32_t observe;
 static uint64_t device_memory;
 static const char *score, *evict, *stats, *ask;
@@ -77,6 +78,9 @@ static const struct opt opts[] = {
 	{ 0, "offload", OPT_FLAG, &retrieve_options.offload, 1, NULL,
 	    "with --retrieve: leave rows in the snapshot's file (with a GPU: in host memory)",
 	    OPT_HOW },
+	{ 0, "stream", OPT_FLAG, &stream, 1, NULL,
+	    "leave all rows there, and read them whole, a layer at a time, for each step",
+	    OPT_HOW },
 	{ 0, "device-memory", OPT_BYTES, &device_memory, 1, "LIMIT",
 	    "specontext: offload as many layers as needed to stay within LIMIT bytes", OPT_HOW },
 	{ 0, "batch", OPT_COUNT, &at_once, 0, "N",
@@ -110,7 +114,7 @@ static const struct tool tool = {
 	    "[--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
 	    "[--plain] [--products TYPE] [--progress WHEN] [--query-stats]\n"
 	    "[--questions FILE] [--report FILE] [--score WORDS] [--stop TEXT]\n"
-	    "[--top-p P] [--retrieve WORDS\n"
+	    "[--stream] [--top-p P] [--retrieve WORDS\n"
 	    "[--audit] [--device-memory LIMIT] [--offload] [--stats REPORT]]\n"
 	    "[snapshot ...]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
@@ -137,6 +141,23 @@ check_offload(void)
 	if (other != NULL)
 		die(EXIT_USAGE, "--%s does not go with --%s: the rows stay in the snapshot's file",
 		    other, name);
+}
+
+/* Refuses options that need the rows on the device, or other rows than all of them. */
+static void
+check_stream(void)
+{
+	if (!stream)
+		return;
+	if (retrieves && draft_file == NULL)
+		die(EXIT_USAGE, "--stream does not go with --retrieve, which reads some of the "
+		    "rows: use --offload");
+	if (evict != NULL)
+		die(EXIT_USAGE, "--evict does not go with --stream: the rows stay in the "
+		    "snapshot's file; use kv-evict");
+	if (mass)
+		die(EXIT_USAGE, "--mass does not go with --stream: each layer would be read "
+		    "twice; decode without it");
 }
 
 static void
@@ -250,6 +271,7 @@ check_options(void)
 		    "would be multiplied by the output projection: evict the prompt so, and "
 		    "decode without it");
 	check_retrieval();
+	check_stream();
 }
 
 /* Options that name one file are refused with several snapshots. */
@@ -324,7 +346,7 @@ choose_want(uint32_t requests)
 	    .indexes = keep ? KV_ALL_INDEXES :
 	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,
 	    .retrieve = retrieves ? &retrieve_options : NULL,
-	    .device_memory = device_memory, .requests = requests,
+	    .device_memory = device_memory, .requests = requests, .stream = stream,
 	    .notice = { .call = warn_notice } };
 }
 

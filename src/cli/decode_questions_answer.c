@@ -52,6 +52,7 @@ questions_answer(struct questions *q, const struct session *s, struct decode *d,
 		    g->generate);
 		print_answer(g, one->asked, name);
 		cache_go_back(d->sequence->cache, &mark);
+		sequence_match_lengths(d->sequence);
 	}
 	free(mark.len);
 	questions_free(q);

@@ -63,11 +63,27 @@ evict_in_turn(struct decode *d, struct engine_error *e)
 	return decode_evict(d, e);
 }
 
+/* Fails if the file of offloaded rows has changed, or could not be read. */
+static int
+check_store(const struct sequence *s, struct engine_error *e)
+{
+	if (s->offload != NULL && offload_store_check(s->offload->store) != KV_OK)
+		return engine_fail(e, ENGINE_ERUN, "%s", s->offload->store->error);
+	return ENGINE_OK;
+}
+
+/* Returns rc, or the failure of that file: rows that could not be read may be the reason of rc. */
+static int
+ran(const struct sequence *s, int rc, struct engine_error *e)
+{
+	return check_store(s, e) != ENGINE_OK ? e->code : rc;
+}
+
 int
 decode_ask(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
 {
-	return engine_ran(e, run_tokens(d->sequence->cache->model, d->sequence, d->ws, ids, n,
-	    NULL, NULL, e->text, sizeof e->text));
+	return ran(d->sequence, engine_ran(e, run_tokens(d->sequence->cache->model, d->sequence,
+	    d->ws, ids, n, NULL, NULL, e->text, sizeof e->text)), e);
 }
 
 int
@@ -96,8 +112,8 @@ end_token(struct sequence *s, struct engine_error *e)
 {
 	struct cache *c = s->cache;
 
-	if (s->offload != NULL && offload_store_check(s->offload->store) != KV_OK)
-		return engine_fail(e, ENGINE_ERUN, "%s", s->offload->store->error);
+	if (check_store(s, e) != ENGINE_OK)
+		return e->code;
 	if (cache_log(c, KV_EVENT_DECODE, 1, 0, c->model->id.layers) != 0)
 		return engine_fail(e, ENGINE_ERUN, "position %u: no memory for the event log",
 		    c->next_position);
@@ -123,7 +139,7 @@ begin_token(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 		rc = engine_ran(e, run_tokens(s->cache->model, s, d->ws, &id, 1, d->obs, NULL,
 		    e->text, sizeof e->text));
 	if (rc != ENGINE_OK)
-		return rc;
+		return ran(s, rc, e);
 	if (!d->greedy && (rc = decode_logits(d, e)) != ENGINE_OK)
 		return rc;
 	return end_token(s, e);

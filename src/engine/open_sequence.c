@@ -46,19 +46,20 @@ leave_on_host(struct open_sequence *s, const struct sequence_options *o,
 {
 	const struct model *m = s->model;
 	const int device_reads_host = m->ops->fetch_chosen != NULL;
-	struct offload_store *store = offload_store_new(r, device_reads_host ? NULL : o->mapper);
+	struct offload_store *store = offload_store_new(r,
+	    device_reads_host || o->stream ? NULL : o->mapper);
 
 	if (store != NULL && device_reads_host)
 		offload_store_use_host_memory(store, m->ops, m->dev);
 	if (store != NULL)
 		s->sequence.offload = offload_new(m->ops, m->dev, store, m->id.layers,
-		    m->id.kv_heads, o->retrieve->method == RETRIEVE_SPECONTEXT);
+		    m->id.kv_heads, !o->stream && o->retrieve->method == RETRIEVE_SPECONTEXT);
 	if (s->sequence.offload == NULL) {
 		offload_store_free(store);
 		return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
 	}
-	s->sequence.offload_from = o->retrieve->dense;
-	if (o->device_memory == 0)
+	s->sequence.offload_from = o->stream ? 0 : o->retrieve->dense;
+	if (o->stream || o->device_memory == 0)
 		return ENGINE_OK;
 	if ((s->row_bytes = row_bytes_of_layers(kv_reader_head(r))) == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory");
@@ -193,6 +194,16 @@ check_loaded(struct open_sequence *s, const struct sequence_options *o, const ch
 	return check_window(s, o, name, e);
 }
 
+/* o NULL: each step reads the layers whole. */
+static int
+open_offloaded(struct sequence *q, const struct retrieval_options *o, struct engine_error *e)
+{
+	if (sequence_open_offloaded(q, o) == 0)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_ERUN, "%s", q->offload->store->error[0] != '\0' ?
+	    q->offload->store->error : "no memory for the rows of a step");
+}
+
 /* Has single tokens attend by retrieval. */
 static int
 start_retrieval(struct open_sequence *s, const struct retrieval_options *o,
@@ -207,10 +218,7 @@ start_retrieval(struct open_sequence *s, const struct retrieval_options *o,
 	    (q->offload != NULL && retrieval_use_offload(q->retrieval, q->offload) != KV_OK) ||
 	    sequence_retrieve(q, q->retrieval) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for retrieval");
-	if (q->offload == NULL || sequence_open_offloaded(q, o) == 0)
-		return ENGINE_OK;
-	return engine_fail(e, ENGINE_ERUN, "%s", q->offload->store->error[0] != '\0' ?
-	    q->offload->store->error : "no memory for the rows of a step");
+	return q->offload != NULL ? open_offloaded(q, o, e) : ENGINE_OK;
 }
 
 /* Loads and checks a snapshot, and prepares the steps after it. */
@@ -222,7 +230,7 @@ open_snapshot(struct open_sequence *s, const struct sequence_options *o, struct 
 	const char *name = kv_reader_name(r);
 	int rc = ENGINE_OK;
 
-	if (o->retrieve != NULL && o->retrieve->offload)
+	if (o->stream || (o->retrieve != NULL && o->retrieve->offload))
 		rc = leave_on_host(s, o, r, e);
 	if (rc == ENGINE_OK)
 		rc = load_rows(s, o, r, e);
@@ -234,6 +242,8 @@ open_snapshot(struct open_sequence *s, const struct sequence_options *o, struct 
 		    s->obs.window);
 	if (rc == ENGINE_OK && o->retrieve != NULL)
 		rc = start_retrieval(s, o->retrieve, e);
+	else if (rc == ENGINE_OK && o->stream)
+		rc = open_offloaded(&s->sequence, NULL, e);
 	if (rc == ENGINE_OK && plan != NULL)
 		rc = memory_plan_check_rest(plan, m, name, e);
 	return rc;

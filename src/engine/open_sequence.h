@@ -31,6 +31,7 @@ struct sequence_options {
 	 * 0: all that retrieve */
 	uint64_t device_memory;
 	uint32_t requests;              /* texts at once, for device_memory */
+	int stream;                     /* 1: offloads all layers; each step reads them whole */
 	/* maps the file of offloaded rows; NULL: they are read by calls */
 	const struct file_mapper *mapper;
 	struct cache_evictor *evict;    /* is checked against the model and the log; NULL: none */

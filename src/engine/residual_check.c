@@ -12,6 +12,8 @@ obstacle(const struct model *m, const struct sequence_options *o)
 	if (o->retrieve != NULL)
 		return "no single row can be read: retrieve from q4_0, q5_0 or q8_0 rows without "
 		    "residual";
+	if (o->stream)
+		return "they cannot stay in the file: decode without --stream";
 	if (o->mass)
 		return "no attention mass is added up over them: use q4_0, q5_0 or q8_0 rows "
 		    "without residual";

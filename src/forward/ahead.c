@@ -108,6 +108,7 @@ run(struct ahead *a, struct sequence *s, uint32_t n)
 	m->ops->get(m->dev, a->next, a->tok, n * sizeof *a->next);
 	c->ran += n;
 	cache_drop_last(c, n, 0, m->id.layers);
+	sequence_match_lengths(s);
 }
 
 /* Returns how many of the n tokens have a finite logit after them, the first ones. */
@@ -181,12 +182,12 @@ ahead_take(struct ahead *a, struct sequence *s, uint32_t *next)
 
 	if (cache_add_tokens(c, &a->id[a->taken], 1) != 0)
 		return MODEL_ENOMEM;
-	for (l = 0; l < a->m->id.layers; l++) {
+	for (l = 0; l < a->m->id.layers; l++)
 		for (g = 0; g < c->layer[l].heads; g++)
 			c->layer[l].len[g]++;
-		if (c->index != NULL)
-			index_extend(&c->index[l], &c->layer[l]);
-	}
+	sequence_match_lengths(s);
+	for (l = 0; c->index != NULL && l < a->m->id.layers; l++)
+		index_extend(&c->index[l], sequence_last_rows(s, l));
 	c->next_position++;
 	free(c->logits);
 	c->logits = NULL;

@@ -214,7 +214,7 @@ attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 		else
 			ws->each[together] = (struct attention){ .o = o, .query = query,
 			    .lse = c->mass != NULL ? ws->lse + p[i].at * H : NULL,
-			    .rows = &c->layer[l] };
+			    .rows = sequence_whole_rows(p[i].s, l) };
 		if (p[i].apart)
 			run_attend_apart(m->ops, m->dev, &ws->each[together]);
 		else

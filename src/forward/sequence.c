@@ -8,6 +8,7 @@
 
 #include "forward/probe_mass.h"
 #include "forward/sequence.h"
+#include "offload/offload_whole.h"
 
 void
 sequence_free(struct sequence *s)
@@ -98,11 +99,12 @@ int
 sequence_open_offloaded(struct sequence *s, const struct retrieval_options *o)
 {
 	struct cache *c = s->cache;
-	uint64_t slots = o->budget, most;
+	uint64_t slots = o != NULL ? o->budget : 1, most;
 	uint32_t l, *first;
 	int rc;
 
-	for (l = 0; l < c->model->id.layers; l++)
+	s->offload->reads_whole = o == NULL;
+	for (l = 0; o != NULL && l < c->model->id.layers; l++)
 		if (offload_has(s->offload, l) &&
 		    (most = retrieval_slots(o, cache_index(c, l))) > slots)
 			slots = most;
@@ -130,6 +132,15 @@ sequence_offload_layer(struct sequence *s, uint32_t l)
 	return rc == KV_OK ? cache_positions_only(c, l) : MODEL_ENOMEM;
 }
 
+void
+sequence_match_lengths(struct sequence *s)
+{
+	uint32_t l;
+
+	for (l = 0; s->offload != NULL && l < s->cache->model->id.layers; l++)
+		offload_set_len(s->offload, l, s->cache->layer[l].len);
+}
+
 /* ---- rows that run ---- */
 
 struct layer_rows *
@@ -137,6 +148,17 @@ sequence_append_to(struct sequence *s, uint32_t l)
 {
 	return offload_has(s->offload, l) ? &s->offload->layer[l].device_rows :
 					    &s->cache->layer[l];
+}
+
+const struct layer_rows *
+sequence_whole_rows(struct sequence *s, uint32_t l)
+{
+	const struct layer_rows *rows = &s->cache->layer[l], *whole;
+
+	if (!offload_has(s->offload, l) || !s->offload->reads_whole)
+		return rows;
+	whole = offload_whole(s->offload, l, rows);
+	return whole != NULL ? whole : &s->offload->whole.rows;
 }
 
 const struct layer_rows *

@@ -44,13 +44,17 @@ int sequence_reserve_step(struct sequence *, uint32_t rows);
 /* Stores the retrieval, by which a row that runs alone attends. Every layer that is not dense must
  * have its index; cache->mass must not be wanted. Returns 0, or MODEL_ENOMEM. */
 int sequence_retrieve(struct sequence *, struct retrieval *);
-/* Opens the offloaded layers of a loaded sequence for this retrieval; rows that no index covers go
- * to the tails on the device. Returns 0, MODEL_ENOMEM, or MODEL_EINVALID (the store has the
- * message). */
+/* Opens the offloaded layers of a loaded sequence for this retrieval, or (NULL) so that each step
+ * reads them whole; rows that no index covers go to the tails on the device. Returns 0,
+ * MODEL_ENOMEM, or MODEL_EINVALID (the store has the message). */
 int sequence_open_offloaded(struct sequence *, const struct retrieval_options *);
 /* Offloads layer l. Its loaded rows are read from the file, or moved to host memory. Returns 0, or
  * MODEL_ENOMEM. */
 int sequence_offload_layer(struct sequence *, uint32_t l);
+
+/* Gives offloaded layers the lengths of the cache's, after these have changed without
+ * forward(). */
+void sequence_match_lengths(struct sequence *);
 
 /* ---- rows that run, for forward() ---- */
 
@@ -59,6 +63,10 @@ int sequence_offload_layer(struct sequence *, uint32_t l);
 struct layer_rows *sequence_append_to(struct sequence *, uint32_t l);
 /* Counts the N rows at positions pos[N] (host) that the op has appended there. */
 void sequence_appended(struct sequence *, uint32_t l, const uint32_t *pos, uint32_t N);
+/* Returns the rows of layer l that a query may attend to, all of them. A layer that is offloaded and
+ * read whole is copied to the device, and valid until the next one is; after a failure, which the
+ * store has, its content is undefined. */
+const struct layer_rows *sequence_whole_rows(struct sequence *, uint32_t l);
 /* Returns the rows of layer l with their row numbers; of an offloaded layer only rows from
  * index_covers() on may be read. Valid until the layer changes. */
 const struct layer_rows *sequence_last_rows(struct sequence *, uint32_t l);

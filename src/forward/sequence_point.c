@@ -25,12 +25,9 @@ sequence_point_free(struct sequence_point *p, const struct sequence *s)
 int
 sequence_cut(struct sequence *s, struct sequence_point *p)
 {
-	struct cache *c = s->cache;
-	uint32_t l;
-	const int rc = cache_cut(c, &p->cache);
+	const int rc = cache_cut(s->cache, &p->cache);
 
-	for (l = 0; l < c->model->id.layers; l++)
-		offload_set_len(s->offload, l, c->layer[l].len);
+	sequence_match_lengths(s);
 	if (rc == 0 && s->head != NULL)
 		head_keys_cut(s->head, p->cache.n_tokens, p->feature);
 	return rc;

@@ -79,14 +79,14 @@ step_graph_capture_failed(const struct step_graph *s)
 
 /* Can all ops of a step with this sequence be captured, if launches have `more` rows more?
  * Attention mass uses the lengths at the capture; query statistics count on the host; numbers
- * of rows go to the host. */
+ * of rows go to the host; layers that are read whole come from there. */
 static int
 can_capture(const struct sequence *q, uint32_t more)
 {
 	const struct cache *c = q->cache;
 	uint32_t l;
 
-	if (q->probe_mass != NULL || c->query_stats != NULL || c->gate != NULL ||
+	if ((q->offload != NULL && q->offload->reads_whole) || q->probe_mass != NULL || c->query_stats != NULL || c->gate != NULL ||
 	    c->noncausal != NULL || q->head != NULL ||
 	    (c->mass != NULL && more > 0) ||
 	    (q->retrieval != NULL && !retrieval_can_capture(q->retrieval)))

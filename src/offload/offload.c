@@ -7,6 +7,7 @@
 
 #include "offload/offload_device.h"
 #include "offload/offload_host.h"
+#include "offload/offload_whole.h"
 #include "ops/layer_rows.h"
 
 struct offload *
@@ -62,6 +63,7 @@ offload_free(struct offload *f)
 	free(f->free);
 	free(f->order);
 	offload_read_free(f);
+	offload_whole_free(f);
 	free(f);
 }
 

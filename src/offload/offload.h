@@ -9,6 +9,8 @@
  * If the offloaded rows are in host memory that the device reads (offload_store.h), the device
  * fills the slots (offload_device.h); else the host does (offload_host.h). Callers need not know.
  *
+ * Steps that read all rows do without slots: offload_whole.h.
+ *
  * Letters as in ops.h. */
 #ifndef KVPIPE_OFFLOAD_H
 #define KVPIPE_OFFLOAD_H
@@ -68,6 +70,16 @@ struct offload_layer {
 	int ahead;
 };
 
+/* The layer that offload_whole() has copied: its rows, in memory of so many bytes; and, if the
+ * device has memory of its own, memory on the host for a KV head */
+struct whole_layer {
+	struct layer_rows rows;
+	void *keys, *values;            /* device */
+	size_t key_bytes, value_bytes;
+	void *staged;
+	size_t staged_bytes;
+};
+
 struct offload {
 	const struct ops *ops;
 	struct dev *dev;
@@ -84,6 +96,8 @@ struct offload {
 	/* if the device has memory of its own: rows of a layer, to be copied to device_rows */
 	struct staged { char *row; uint64_t *at; uint32_t n; } keys, values; /* host [G][slots] */
 	struct offload_thread *thread;  /* reads rows ahead; NULL: none */
+	int reads_whole;                /* 1: steps read layers whole, offload_whole.h */
+	struct whole_layer whole;
 };
 
 /* Returns an offload for L layers of G KV heads, none of them offloaded yet; NULL without memory.

@@ -4,6 +4,7 @@
  * nearly, into any slots. Reading the bytes between two rows costs less than another call, up to
  * about SKIPPED bytes. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,12 @@ store_fail(struct offload_store *s, int code, const char *fmt, ...)
 	vsnprintf(s->error, sizeof s->error, fmt, ap);
 	va_end(ap);
 	return code;
+}
+
+void
+offload_store_fail(struct offload_store *s, const char *message)
+{
+	store_fail(s, KV_ENOMEM, "%s: %s", s->name, message);
 }
 
 struct offload_store *
@@ -425,4 +432,25 @@ offload_store_read_first(struct offload_store *s, uint32_t layer, uint32_t head,
 	if (n > 0)
 		memcpy(to, from.host, n * from.size);
 	return KV_OK;
+}
+
+const void *
+offload_store_host_rows(const struct offload_store *s, uint32_t layer, uint32_t head,
+    enum kv_kind kind)
+{
+	return rows_of_head(s, layer, head, kind).host;
+}
+
+void
+offload_store_expect(const struct offload_store *s, uint32_t layer)
+{
+	const size_t at = (size_t)layer * s->heads + s->heads - 1;
+	const uint64_t rows = s->first[at] + s->count[at];
+
+	if (s->host_keys[layer] == NULL && s->key[layer] != 0)
+		posix_fadvise(s->fd, (off_t)s->key[layer], (off_t)(rows * s->key_row[layer]),
+		    POSIX_FADV_WILLNEED);
+	if (s->host_values[layer] == NULL && s->value[layer] != 0)
+		posix_fadvise(s->fd, (off_t)s->value[layer], (off_t)(rows * s->value_row[layer]),
+		    POSIX_FADV_WILLNEED);
 }

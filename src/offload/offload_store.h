@@ -87,6 +87,13 @@ int offload_store_read(struct offload_store *, uint32_t layer, uint32_t head, co
  * offload_store_read(). */
 int offload_store_read_first(struct offload_store *, uint32_t layer, uint32_t head, enum kv_kind,
     uint32_t n, void *to);
+/* Returns the first row of a KV head in host memory that the device reads; NULL: in the file. */
+const void *offload_store_host_rows(const struct offload_store *, uint32_t layer, uint32_t head,
+    enum kv_kind);
+/* Has the system begin to read a layer that is in the file, which will be read soon. */
+void offload_store_expect(const struct offload_store *, uint32_t layer);
+/* Stores a failure, unless there is one. */
+void offload_store_fail(struct offload_store *, const char *message);
 /* Returns the bytes of the largest row of any layer. */
 size_t offload_store_widest(const struct offload_store *);
 /* Returns where the offloaded rows are, for messages: "in the file", "in the file, mapped", "in
