@@ -54,6 +54,7 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 	d->threads = threads;
 	d->simd = cpu_simd();
 	d->vnni = cpu_vnni();
+	d->block_dots = cpu_blocks();
 	name_yourself(d);
 	return d;
 }
@@ -63,6 +64,12 @@ cpu_products_in_bf16(struct dev *d, int on)
 {
 	d->bf16 = on ? cpu_bf16() : NULL;
 	return d->bf16 != NULL;
+}
+
+static void
+cpu_blocks_in_f32(struct dev *d, int on)
+{
+	d->exact = on;
 }
 
 static void
@@ -223,6 +230,7 @@ const struct ops cpu_ops = {
 	.sync = cpu_sync,
 	.describe = cpu_describe,
 	.products_in_bf16 = cpu_products_in_bf16,
+	.blocks_in_f32 = cpu_blocks_in_f32,
 	.event_record = cpu_event_record,
 	.event_wait = cpu_event_wait,
 	.mem_info = cpu_mem_info,

@@ -75,6 +75,9 @@ void FN(swiglu)(float *, const float *, const float *, size_t);
 void FN(cap)(float *, size_t, float);
 void FN(add_products)(double *, const double *, size_t, size_t, size_t);
 void FN(geglu)(float *, const float *, const float *, size_t);
+void FN(round_x)(struct x_chunk *, const float *, size_t, size_t);
+void FN(block_dots)(const struct block_product *, enum weight_type);
+void FN(widen_blocks)(float *, const void *, enum weight_type, size_t);
 
 INLINE vf
 vset(float x)

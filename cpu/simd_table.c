@@ -28,4 +28,7 @@ const struct simd FN(simd) = {
 	.swiglu = FN(swiglu),
 	.cap = FN(cap),
 	.geglu = FN(geglu),
+	.round_x = FN(round_x),
+	.block_dots = FN(block_dots),
+	.widen_blocks = FN(widen_blocks),
 };

@@ -365,6 +365,7 @@ const struct ops gpu_ops = {
 	.sync = gpu_sync,
 	.describe = gpu_describe,
 	.products_in_bf16 = NULL,        /* it rounds to the type of the weights anyway */
+	.blocks_in_f32 = NULL,
 	.event_record = gpu_event_record,
 	.event_wait = gpu_event_wait,
 	.mem_info = gpu_mem_info,

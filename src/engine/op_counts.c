@@ -22,6 +22,7 @@ of(struct dev *d)
 PASS_RESULT(const char *, sync, (struct dev *d), of(d)->dev)
 PASS_RESULT(const char *, describe, (struct dev *d), of(d)->dev)
 PASS_RESULT(int, products_in_bf16, (struct dev *d, int on), of(d)->dev, on)
+PASS(blocks_in_f32, (struct dev *d, int on), on)
 PASS_RESULT(uint64_t, event_record, (struct dev *d), of(d)->dev)
 PASS_RESULT(const char *, event_wait, (struct dev *d, uint64_t event), of(d)->dev, event)
 PASS(mem_info, (struct dev *d, size_t *free_bytes, size_t *total), free_bytes, total)
@@ -352,7 +353,7 @@ fill_table(struct ops *to, const struct ops *under)
 	*to = *under;
 #define COUNTED(name) to->name = under->name != NULL ? counted_##name : NULL
 	COUNTED(close); COUNTED(sync); COUNTED(describe); COUNTED(products_in_bf16);
-	COUNTED(event_record); COUNTED(event_wait); COUNTED(mem_info); COUNTED(alloc);
+	COUNTED(blocks_in_f32); COUNTED(event_record); COUNTED(event_wait); COUNTED(mem_info); COUNTED(alloc);
 	COUNTED(free); COUNTED(put); COUNTED(put_scattered); COUNTED(get); COUNTED(get_side);
 	COUNTED(host_alloc);
 	COUNTED(host_free); COUNTED(get_async); COUNTED(copy); COUNTED(clear);

@@ -103,14 +103,14 @@ bind_lora(struct adapter_loader *ld, const char *linear, uint32_t out, uint32_t 
 	device_block_reserve(&ld->block, a->bytes, &host, &device);
 	if (host != NULL)
 		memcpy(host, a->data, a->bytes);
-	w->a = (struct mat){ device, a->dtype, ad->rank, in };
+	w->a = (struct mat){ device, weight_type_of(a->dtype), ad->rank, in };
 	device_block_reserve(&ld->block, n * sizeof(float), &host, &device);
 	if (host != NULL) {
 		kv_to_f32(host, b->data, b->dtype, n);
 		for (i = 0; i < n; i++)
 			((float *)host)[i] = (float)(((float *)host)[i] * ad->scale);
 	}
-	w->b = (struct mat){ device, KV_F32, out, ad->rank };
+	w->b = (struct mat){ device, WEIGHT_F32, out, ad->rank };
 	return MODEL_OK;
 }
 

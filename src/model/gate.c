@@ -69,7 +69,7 @@ take_matrix(struct gate_loader *ld, const char *part, uint32_t out, uint32_t in,
 	device_block_reserve(&ld->block, t->bytes, &host, &device);
 	if (host != NULL)
 		memcpy(host, t->data, t->bytes);
-	*w = (struct mat){ device, t->dtype, out, in };
+	*w = (struct mat){ device, weight_type_of(t->dtype), out, in };
 	return MODEL_OK;
 }
 

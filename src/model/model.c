@@ -54,7 +54,7 @@ bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out
 {
 	const size_t row = in * kv_dtype_size(t->dtype), bytes = out * row;
 
-	*w = (struct mat){ .dtype = t->dtype, .out = out, .in = in };
+	*w = (struct mat){ .type = weight_type_of(t->dtype), .out = out, .in = in };
 	ld->matrices += (bytes + 255) / 256 * 256;
 	if (ld->constants.host == NULL)
 		return MODEL_OK;
@@ -349,6 +349,13 @@ scale_by_width(struct model *m)
 	m->id.embedding_multiplier = m->embedding_scale;
 }
 
+/* The type of the model's numbers: of blocks that of their scales (kv-snapshot(5), 4.1) */
+static enum kv_dtype
+elements_of(const struct mat *w)
+{
+	return weight_is_block(w->type) ? KV_F16 : mat_elements(w);
+}
+
 static int
 bind(struct loader *ld)
 {
@@ -368,7 +375,7 @@ bind(struct loader *ld)
 	bind_rope(m, device, window_device);
 	if ((rc = bind_matrix(ld, embedding_name(m), V, D, &m->embed)) != MODEL_OK)
 		return rc;
-	m->id.weights_dtype = m->embed.dtype;
+	m->id.weights_dtype = elements_of(&m->embed);
 	if (m->family->flags & FAMILY_ROOT_OF_WIDTH)
 		scale_by_width(m);
 	for (l = 0; l < m->id.layers; l++)

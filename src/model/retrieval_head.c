@@ -175,7 +175,7 @@ take_columns(struct head_loader *ld, const struct tensor *t, uint32_t first, uin
 	for (i = 0; host != NULL && i < out; i++)
 		memcpy((char *)host + i * row, (const char *)t->data + i * all + first * element,
 		    row);
-	*w = (struct mat){ device, t->dtype, out, in };
+	*w = (struct mat){ device, weight_type_of(t->dtype), out, in };
 }
 
 static int

@@ -138,6 +138,12 @@ typedef const char *op_describe(struct dev *);
  * processor. NULL: the backend decides. */
 typedef int op_products_in_bf16(struct dev *, int on);
 
+/* Sets whether later products with weights in blocks (weight_type.h) take x as it is. Initially off:
+ * matmul() of at most 64 rows rounds x to 8 bits, with a scale for each 32 channels; and, by
+ * products_in_bf16(), of more rows x and weights to bf16. NULL: the backend takes no such
+ * weights. */
+typedef void op_blocks_in_f32(struct dev *, int on);
+
 /* Records an event after all work so far, and returns it. */
 typedef uint64_t op_event_record(struct dev *);
 
@@ -516,6 +522,7 @@ struct ops {
 	op_sync *sync;
 	op_describe *describe;
 	op_products_in_bf16 *products_in_bf16;
+	op_blocks_in_f32 *blocks_in_f32;
 	op_event_record *event_record;
 	op_event_wait *event_wait;
 	op_mem_info *mem_info;

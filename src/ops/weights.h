@@ -6,14 +6,21 @@
 
 #include <stdint.h>
 
-#include "libkvfile/dtype.h"
+#include "ops/weight_type.h"
 
-/* A weight matrix in the dtype it is stored in: w[out][in], device */
+/* A weight matrix in the type it is stored in: w[out][in], device */
 struct mat {
 	const void *data;
-	enum kv_dtype dtype;
+	enum weight_type type;
 	uint32_t out, in;
 };
+
+/* For a backend that takes elements only (ops.h, takes_blocks) */
+static inline enum kv_dtype
+mat_elements(const struct mat *w)
+{
+	return (enum kv_dtype)w->type;
+}
 
 /* The parameters of an RMSNorm: weights, device f32 [in] */
 struct norm {

@@ -51,7 +51,7 @@ bench_matmul(void)
 			p.x = fill((size_t)p.N * in, KV_F32, 1);
 			p.y = device_alloc((size_t)p.N * out * 4);
 			for (c = 0; c < p.copies; c++)
-				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1), KV_BF16,
+				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1), WEIGHT_BF16,
 					out, in };
 			snprintf(what, sizeof what, "matmul N %u, %u -> %u", p.N, in, out);
 			/* cuBLAS is not captured */
@@ -89,7 +89,7 @@ struct stack {
 static struct mat
 matrix(uint32_t out, uint32_t in)
 {
-	return (struct mat){ fill((size_t)out * in, KV_BF16, 0.02f), KV_BF16, out, in };
+	return (struct mat){ fill((size_t)out * in, KV_BF16, 0.02f), WEIGHT_BF16, out, in };
 }
 
 /* S rows of each KV head, at the first positions, and capacity for N more */

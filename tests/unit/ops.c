@@ -32,7 +32,8 @@ test_embed(enum kv_dtype type, uint32_t D)
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		struct mat m = { t = to_device_as(d, table, type, (size_t)V * D), type, V, D };
+		struct mat m = { t = to_device_as(d, table, type, (size_t)V * D), weight_type_of(type),
+			V, D };
 
 		x = d->ops->alloc(d->dev, N * D * 4);
 		d->ops->embed(d->dev, x, &m, tok, N);
@@ -376,7 +377,7 @@ static void
 test_errors(void)
 {
 	float x[8] = { 0 }, w[8] = { 0 };
-	struct mat table = { w, KV_F32, 2, 4 };
+	struct mat table = { w, WEIGHT_F32, 2, 4 };
 	uint64_t start[3] = { 0 };
 	uint32_t len[3] = { 0 }, room[3] = { 1, 1, 1 }, pos[1] = { 0 }, tok = 2;
 	struct layer_rows c = { .k = w,
@@ -531,7 +532,7 @@ main(int argc, char *argv[])
 		{ "rows", test_rows },
 		{ "keys", test_keys }, { "query_stats", test_query_stats },
 		{ "value_norms", test_value_norms }, { "gates", test_gates },
-		{ "matmul", test_matmuls }, { "bf16", test_bf16 },
+		{ "matmul", test_matmuls }, { "bf16", test_bf16 }, { "blocks", test_blocks },
 		    { "layer", test_layer },
 		{ "between", test_between }, { "step", test_step },
 		{ "chosen", test_chosen }, { "fetch", test_fetch }, { "cpu", test_cpu },

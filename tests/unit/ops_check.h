@@ -95,6 +95,7 @@ void test_keep(void);                                       /* ops_keep.c */
 void test_keys(void);                                       /* ops_keys.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
 void test_bf16(void);                                       /* ops_bf16.c */
+void test_blocks(void);                                     /* ops_blocks.c */
 void test_layer(void);                                      /* ops_layer.c */
 void test_between(void);                                    /* ops_between.c */
 void test_rope_appends(void);                               /* ops_rope_append.c */
