@@ -73,8 +73,12 @@ setup() {
 	recorded phi3 phi3-partial phi3-longrope phi3-longrope-short smollm3 smollm3-biases granite olmo2
 }
 
+@test "OLMo-3, whose layers with a window have no scaling of rotary embedding, is what transformers computes" {
+	recorded olmo3 olmo3-yarn
+}
+
 @test "with weights of bf16 a family is what transformers computes of them in f32" {
-	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2}-bf16
+	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2,olmo3}-bf16
 }
 
 @test "the record has every case that mkfamily.py makes" {
@@ -83,7 +87,7 @@ setup() {
 }
 
 @test "chunks, layer by layer and token by token give the same logits in every family" {
-	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3"
+	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn llama-yarn mistral-window ministral gemma2 gemma3"
 	text_ids 40
 	# shellcheck disable=SC2086 # words
 	families $names
@@ -185,7 +189,7 @@ setup() {
 	local m name pairs=()
 	text_ids 300
 	cut -d ' ' -f 1-280 ids >begin
-	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3; do
+	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn llama-yarn mistral-window ministral gemma2 gemma3; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --dtype f32 -o $name.cold.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
@@ -200,7 +204,7 @@ setup() {
 	done
 	same_logits "${pairs[@]}"
 	# each family has its own blocks
-	[ "$(find store -name '*.kv' | wc -l)" -eq 11 ]
+	[ "$(find store -name '*.kv' | wc -l)" -eq 12 ]
 }
 
 @test "with longrope a long prompt does not take the rows of a short one, nor the other way round" {

@@ -329,7 +329,7 @@ read_window_theta(struct config *c, double *theta)
 	json_t *both = config_get(c->json, "rope_parameters"), *local, *rest;
 
 	*theta = 0;
-	if (!(c->family->flags & FAMILY_LOCAL_ROPE))
+	if (!(c->family->flags & (FAMILY_LOCAL_ROPE | FAMILY_PLAIN_WINDOW)))
 		return MODEL_OK;
 	if (json_object_get(both, "full_attention") != NULL) {
 		local = json_object_get(both, "sliding_attention");
@@ -343,6 +343,8 @@ read_window_theta(struct config *c, double *theta)
 		rest = json_incref(json_object_get(both, "full_attention"));
 		json_object_set_new(c->json, "rope_parameters", rest);
 	}
+	if (!(c->family->flags & FAMILY_LOCAL_ROPE))
+		return MODEL_OK;
 	if (*theta == 0)
 		*theta = 1e4;
 	return config_real(c, c->json, "rope_local_base_freq", 1, 1e15, theta);
@@ -389,5 +391,7 @@ config_rope(struct config *c, struct model *m)
 	}
 	if (id->rope_theta == 0)
 		id->rope_theta = c->family->theta;
+	if ((c->family->flags & FAMILY_PLAIN_WINDOW) && id->rope_window_theta == 0)
+		id->rope_window_theta = id->rope_theta;
 	return MODEL_OK;
 }

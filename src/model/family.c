@@ -57,6 +57,9 @@ static const struct family families[] = {
 	    .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "olmo2", "Olmo2ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM,
 	    .eps = 1e-5, .theta = 1e4, .names = &after },
+	{ "olmo3", "Olmo3ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM | WINDOW | TYPES |
+	    FAMILY_PLAIN_WINDOW,
+	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 5e5, .names = &after },
 	{ "gemma", "GemmaForCausalLM", GEMMA | FAMILY_ATTENTION_BIAS,
 	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "gemma2", "Gemma2ForCausalLM", GEMMA | GEMMA2,

@@ -24,7 +24,8 @@ enum {
 	FAMILY_ROOT_OF_WIDTH = 1 << 13, /* embeddings are multiplied by sqrt(hidden_size) */
 	FAMILY_QUERY_SCALAR = 1 << 14,  /* query_pre_attn_scalar in place of head_dim */
 	FAMILY_SOFTCAPS = 1 << 15,      /* of attention and of logits */
-	FAMILY_LOCAL_ROPE = 1 << 16     /* layers with a window have a theta of their own */
+	FAMILY_LOCAL_ROPE = 1 << 16,    /* layers with a window have a theta of their own */
+	FAMILY_PLAIN_WINDOW = 1 << 17   /* scaling of rotary embedding is not for these layers */
 };
 
 /* Tensors, without .weight and .bias; those of a layer are behind LAYERS.NUMBER. NULL: none */

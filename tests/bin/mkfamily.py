@@ -64,6 +64,11 @@ CASES = {
         "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6,
         "logits_scaling": 2.0, "mlp_bias": True}),
     "olmo2": ("Olmo2", {"attention_bias": False}),
+    "olmo3": ("Olmo3", {"sliding_window": 9, "rope_theta": 500000.0}),
+    # transformers scales the layers with a window, too, from 5.0 to some version before 5.24
+    "olmo3-yarn": ("Olmo3", {"sliding_window": 11, "layer_types": [SLIDING, FULL] * 2,
+                             "rope_theta": 500000.0,
+                             "rope_scaling": dict(YARN, attention_factor=1.2)}),
     "mistral-window": ("Mistral", {"sliding_window": 7}),
     "ministral": ("Ministral", {"sliding_window": 9,
                                 "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
@@ -91,7 +96,8 @@ CASES = {
 # width, by which it multiplies embeddings, to the type that it computes in, and here that of the
 # weights is not that of the oracle.
 CASES.update({f"{name}-bf16": CASES[name] for name in (
-    "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2")})
+    "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
+    "olmo3")})
 MODEL_TYPES = {"Gemma3": "gemma3_text"}
 WITH_BIASES = {"Qwen2": ("q_proj", "k_proj", "v_proj")}
 
@@ -144,7 +150,7 @@ def projections(name, c):
 def norms(name, D):
     """(tensor, width) of a layer's norms."""
     family = CASES[name][0]
-    if family == "Olmo2":
+    if family in ("Olmo2", "Olmo3"):
         return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
                 ("self_attn.q_norm", HEADS * WIDTH), ("self_attn.k_norm", KV_HEADS * WIDTH))
     both = (("input_layernorm", D), ("post_attention_layernorm", D))

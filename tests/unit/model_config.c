@@ -238,6 +238,14 @@ test_windows(void)
 	m = accept("{" GEMMA3 "'rope_local_base_freq':500000.0,'sliding_window_pattern':3}", NULL);
 	CHECK(m.id.rope_window_theta == 0 && kv_layer_window(&m.id, 2) == 0 &&
 	    kv_layer_window(&m.id, 3) == 4096, "the same theta everywhere");
+	m = accept("{'model_type':'olmo3','architectures':null}", NULL);
+	CHECK(m.id.rope_window_theta == m.id.rope_theta && kv_layer_window(&m.id, 2) == 4096 &&
+	    kv_layer_window(&m.id, 3) == 0, "OLMo 3: %g", m.id.rope_window_theta);
+	m = accept("{'model_type':'olmo3','architectures':null,'-rope_scaling':0,'rope_theta':7,"
+	    "'rope_parameters':{'full_attention':{'rope_type':'linear','factor':2,'rope_theta':7},"
+	    "'sliding_attention':{'rope_type':'default','rope_theta':9}}}", NULL);
+	CHECK(m.id.rope_window_theta == 9 && m.id.rope_theta == 7 &&
+	    m.id.rope_type == KV_ROPE_LINEAR, "OLMo 3: %g", m.id.rope_window_theta);
 	m = accept("{'rope_scaling':{'type':'dynamic','factor':4}}", NULL);
 	CHECK(m.position_end == 131072 && m.id.rope_type == KV_ROPE_DEFAULT, "dynamic: %u",
 	    m.position_end);
