@@ -77,8 +77,12 @@ setup() {
 	recorded olmo3 olmo3-yarn
 }
 
+@test "EXAONE 4, whose layers without a window do not rotate where others have one, is what transformers computes" {
+	recorded exaone4 exaone4-llama3 exaone4-typed
+}
+
 @test "with weights of bf16 a family is what transformers computes of them in f32" {
-	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2,olmo3}-bf16
+	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2,olmo3,exaone4}-bf16
 }
 
 @test "the record has every case that mkfamily.py makes" {
@@ -87,7 +91,7 @@ setup() {
 }
 
 @test "chunks, layer by layer and token by token give the same logits in every family" {
-	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn llama-yarn mistral-window ministral gemma2 gemma3"
+	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn exaone4 llama-yarn mistral-window ministral gemma2 gemma3"
 	text_ids 40
 	# shellcheck disable=SC2086 # words
 	families $names
@@ -189,7 +193,7 @@ setup() {
 	local m name pairs=()
 	text_ids 300
 	cut -d ' ' -f 1-280 ids >begin
-	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn llama-yarn mistral-window ministral gemma2 gemma3; do
+	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn exaone4 llama-yarn mistral-window ministral gemma2 gemma3; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --dtype f32 -o $name.cold.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
@@ -204,7 +208,7 @@ setup() {
 	done
 	same_logits "${pairs[@]}"
 	# each family has its own blocks
-	[ "$(find store -name '*.kv' | wc -l)" -eq 12 ]
+	[ "$(find store -name '*.kv' | wc -l)" -eq 13 ]
 }
 
 @test "with longrope a long prompt does not take the rows of a short one, nor the other way round" {

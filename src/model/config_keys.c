@@ -54,7 +54,7 @@ static const struct key {
 	{ "final_logit_softcapping", READ_IF, "null", FAMILY_SOFTCAPS },
 	{ "query_pre_attn_scalar", READ_IF, "null", FAMILY_QUERY_SCALAR },
 	{ "rope_local_base_freq", READ_IF, "null", FAMILY_LOCAL_ROPE },
-	{ "sliding_window_pattern", READ_IF, "null", FAMILY_LAYER_TYPES },
+	{ "sliding_window_pattern", READ_IF, "null", FAMILY_LAYER_TYPES }, /* EXAONE: "LLLG" */
 	{ "use_bidirectional_attention", ONLY, "false", 0 },       /* Gemma 3 */
 	{ "use_mrope", ONLY, "false", 0 },                 /* Qwen2-VL */
 	{ "bias", ONLY, "false", 0 },

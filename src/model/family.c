@@ -60,6 +60,8 @@ static const struct family families[] = {
 	{ "olmo3", "Olmo3ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM | WINDOW | TYPES |
 	    FAMILY_PLAIN_WINDOW,
 	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 5e5, .names = &after },
+	{ "exaone4", "Exaone4ForCausalLM", WINDOW | TYPES | FAMILY_WINDOW_ROPE | NEEDS_KV,
+	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 1e4, .names = &after },
 	{ "gemma", "GemmaForCausalLM", GEMMA | FAMILY_ATTENTION_BIAS,
 	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "gemma2", "Gemma2ForCausalLM", GEMMA | GEMMA2,

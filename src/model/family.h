@@ -25,7 +25,8 @@ enum {
 	FAMILY_QUERY_SCALAR = 1 << 14,  /* query_pre_attn_scalar in place of head_dim */
 	FAMILY_SOFTCAPS = 1 << 15,      /* of attention and of logits */
 	FAMILY_LOCAL_ROPE = 1 << 16,    /* layers with a window have a theta of their own */
-	FAMILY_PLAIN_WINDOW = 1 << 17   /* scaling of rotary embedding is not for these layers */
+	FAMILY_PLAIN_WINDOW = 1 << 17,  /* scaling of rotary embedding is not for these layers */
+	FAMILY_WINDOW_ROPE = 1 << 18    /* where some have a window, the others do not rotate */
 };
 
 /* Tensors, without .weight and .bias; those of a layer are behind LAYERS.NUMBER. NULL: none */

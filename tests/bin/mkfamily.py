@@ -23,13 +23,13 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 GELU = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
         "tie_word_embeddings": True}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
 CASES = {
     "llama": ("Llama", {}),
     "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-linear": ("Llama", {"rope_scaling": {"type": "linear", "factor": 3.0}}),
-    "llama-llama3": ("Llama", {"rope_scaling": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 16}}),
+    "llama-llama3": ("Llama", {"rope_scaling": LLAMA3}),
     "llama-dynamic": ("Llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     "llama-yarn": ("Llama", {"rope_scaling": YARN}),
     "llama-yarn-mscale": ("Llama", {"rope_scaling": dict(
@@ -69,6 +69,11 @@ CASES = {
     "olmo3-yarn": ("Olmo3", {"sliding_window": 11, "layer_types": [SLIDING, FULL] * 2,
                              "rope_theta": 500000.0,
                              "rope_scaling": dict(YARN, attention_factor=1.2)}),
+    "exaone4": ("Exaone4", {"sliding_window": 9, "sliding_window_pattern": 3}),
+    "exaone4-llama3": ("Exaone4", {"sliding_window": None, "layer_types": [FULL] * 4,
+                                   "rope_scaling": LLAMA3}),
+    "exaone4-typed": ("Exaone4", {"sliding_window": 14, "layer_types": [SLIDING, FULL] * 2,
+                                  "sliding_window_pattern": "LG"}),
     "mistral-window": ("Mistral", {"sliding_window": 7}),
     "ministral": ("Ministral", {"sliding_window": 9,
                                 "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
@@ -97,7 +102,7 @@ CASES = {
 # weights is not that of the oracle.
 CASES.update({f"{name}-bf16": CASES[name] for name in (
     "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
-    "olmo3")})
+    "olmo3", "exaone4")})
 MODEL_TYPES = {"Gemma3": "gemma3_text"}
 WITH_BIASES = {"Qwen2": ("q_proj", "k_proj", "v_proj")}
 
@@ -150,6 +155,9 @@ def projections(name, c):
 def norms(name, D):
     """(tensor, width) of a layer's norms."""
     family = CASES[name][0]
+    if family == "Exaone4":
+        return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
+                ("self_attn.q_norm", WIDTH), ("self_attn.k_norm", WIDTH))
     if family in ("Olmo2", "Olmo3"):
         return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
                 ("self_attn.q_norm", HEADS * WIDTH), ("self_attn.k_norm", KV_HEADS * WIDTH))

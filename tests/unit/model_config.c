@@ -198,6 +198,8 @@ test_harmless(void)
 #define GEMMA3 "'model_type':'gemma3_text','architectures':null,'hidden_act':null," \
 	"'hidden_activation':'gelu_pytorch_tanh','-rope_scaling':0,"
 
+#define EXAONE4 "'model_type':'exaone4','architectures':null,'-rope_scaling':0,"
+
 /* Windows that are switched off count as absent; in a family that has none, others end the text. */
 static void
 test_windows(void)
@@ -246,6 +248,11 @@ test_windows(void)
 	    "'sliding_attention':{'rope_type':'default','rope_theta':9}}}", NULL);
 	CHECK(m.id.rope_window_theta == 9 && m.id.rope_theta == 7 &&
 	    m.id.rope_type == KV_ROPE_LINEAR, "OLMo 3: %g", m.id.rope_window_theta);
+	m = accept("{" EXAONE4 "'sliding_window_pattern':'LLLG'}", NULL);
+	CHECK(kv_layer_window(&m.id, 2) == 4096 && kv_layer_window(&m.id, 15) == 0 &&
+	    m.id.rope_skip == 4, "EXAONE 4: %u", m.id.rope_skip);
+	m = accept("{" EXAONE4 "'sliding_window':null}", NULL);
+	CHECK(m.id.window == 0 && m.id.rope_skip == 0, "EXAONE 4, small: %u", m.id.rope_skip);
 	m = accept("{'rope_scaling':{'type':'dynamic','factor':4}}", NULL);
 	CHECK(m.position_end == 131072 && m.id.rope_type == KV_ROPE_DEFAULT, "dynamic: %u",
 	    m.position_end);
@@ -432,6 +439,8 @@ static const struct {
 	    "use_bidirectional_attention true" },
 	{ "{" GEMMA3 "'rope_parameters':{'full_attention':{},"
 	    "'sliding_attention':{'rope_type':'yarn'}}}", MODEL_EUNSUPPORTED, "type of sliding_" },
+	{ "{" EXAONE4 "'sliding_window_pattern':'LLG'}", MODEL_EUNSUPPORTED,
+	    "only a regular interval of layers that see all is supported (layer 15 does not fit)" },
 	{ "{'model_type':'gemma3'}", MODEL_EUNSUPPORTED, "its text part is gemma3_text" },
 	{ "{'sliding_window':'x'}", MODEL_EINVALID, "\"sliding_window\" is not an integer" },
 	{ "{'use_sliding_window':1}", MODEL_EINVALID, "\"use_sliding_window\" is neither" },
