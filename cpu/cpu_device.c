@@ -250,6 +250,7 @@ const struct ops cpu_ops = {
 	.geglu = cpu_geglu,
 	.softcap = cpu_softcap,
 	.mix = cpu_mix,
+	.temper = cpu_temper,
 	.repeat_heads = cpu_repeat_heads,
 	.attend = cpu_attend,
 	.attend_each = cpu_attend_each,

@@ -339,5 +339,6 @@ op_key_scores cpu_key_scores;
 op_compact cpu_compact;
 op_round cpu_round;
 op_swiglu cpu_swiglu;
+op_temper cpu_temper;
 
 #endif

@@ -397,6 +397,7 @@ const struct ops gpu_ops = {
 	.geglu = gpu_geglu,
 	.softcap = gpu_softcap,
 	.mix = gpu_mix,
+	.temper = gpu_temper,
 	.repeat_heads = gpu_repeat_heads,
 	.project = gpu_project,
 	.rope_append = gpu_rope_append,

@@ -56,6 +56,8 @@ PASS(geglu, (struct dev *d, float *y, const float *gate, const float *up, uint32
     F), y, gate, up, N, F)
 PASS(softcap, (struct dev *d, float *x, size_t n, float cap), x, n, cap)
 PASS(mix, (struct dev *d, float *y, const float *x, size_t n, float a, float b), y, x, n, a, b)
+PASS(temper, (struct dev *d, float *x, const uint32_t *pos, uint32_t N, uint32_t D, float beta,
+    uint32_t period), x, pos, N, D, beta, period)
 PASS(repeat_heads, (struct dev *d, float *y, const float *x, size_t n, uint32_t times, uint32_t E),
     y, x, n, times, E)
 PASS(gelu, (struct dev *d, float *x, size_t n), x, n)
@@ -359,7 +361,8 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(expect); COUNTED(weights); COUNTED(graph_begin); COUNTED(graph_end);
 	COUNTED(graph_launch); COUNTED(embed); COUNTED(embed_ids); COUNTED(rmsnorm);
 	COUNTED(matmul); COUNTED(rope); COUNTED(append); COUNTED(compact); COUNTED(round);
-	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix); COUNTED(repeat_heads);
+	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix);
+	COUNTED(temper); COUNTED(repeat_heads);
 	COUNTED(project);
 	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend);
 	COUNTED(attend_each); COUNTED(attend_apart);

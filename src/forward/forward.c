@@ -76,6 +76,9 @@ project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 	}
 	if (m->query_scale != 1)
 		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * w->wq.out, m->query_scale, 0);
+	if (m->id.rope_query_beta != 0)
+		m->ops->temper(m->dev, ws->q, ws->pos, N, w->wq.out, (float)m->id.rope_query_beta,
+		    m->id.rope_original_max_position);
 }
 
 /* ws->x += the output of attention, from ws->o, and then of the feed-forward network */

@@ -45,6 +45,8 @@ static const struct family families[] = {
 	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "ministral", "MinistralForCausalLM", WINDOW | TYPES | NEEDS_KV,
 	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "ministral3", "Ministral3ForCausalLM", WINDOW | FAMILY_QUERY_BETA | NEEDS_KV,
+	    .eps = 1e-5, .theta = 1e6, .names = &usual },
 	{ "qwen2", "Qwen2ForCausalLM", FAMILY_QKV_BIAS | SWITCH | NEEDS_KV,
 	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "qwen3", "Qwen3ForCausalLM", FAMILY_ATTENTION_BIAS | SWITCH | NEEDS_KV,

@@ -26,7 +26,8 @@ enum {
 	FAMILY_SOFTCAPS = 1 << 15,      /* of attention and of logits */
 	FAMILY_LOCAL_ROPE = 1 << 16,    /* layers with a window have a theta of their own */
 	FAMILY_PLAIN_WINDOW = 1 << 17,  /* scaling of rotary embedding is not for these layers */
-	FAMILY_WINDOW_ROPE = 1 << 18    /* where some have a window, the others do not rotate */
+	FAMILY_WINDOW_ROPE = 1 << 18,   /* where some have a window, the others do not rotate */
+	FAMILY_QUERY_BETA = 1 << 19     /* llama_4_scaling_beta, of queries by their position */
 };
 
 /* Tensors, without .weight and .bias; those of a layer are behind LAYERS.NUMBER. NULL: none */

@@ -215,6 +215,11 @@ typedef void op_softcap(struct dev *, float *x, size_t n, float cap);
 /* y[n] <- a x[n] + b y[n]; y may be x, and is not read if b is 0 */
 typedef void op_mix(struct dev *, float *y, const float *x, size_t n, float a, float b);
 
+/* x[N][D] <- x[n] (1 + beta ln(1 + floor(pos[n] / period))), pos[N] on the device: queries whose
+ * temperature falls with their position (Llama 4, Ministral 3) */
+typedef void op_temper(struct dev *, float *x, const uint32_t *pos, uint32_t N, uint32_t D,
+    float beta, uint32_t period);
+
 /* y[n][times][E] <- x[n][E], each row so many times; y does not overlap x */
 typedef void op_repeat_heads(struct dev *, float *y, const float *x, size_t n, uint32_t times,
     uint32_t E);
@@ -484,6 +489,7 @@ struct ops {
 	op_geglu *geglu;
 	op_softcap *softcap;
 	op_mix *mix;
+	op_temper *temper;
 	op_repeat_heads *repeat_heads;
 	op_project *project;
 	op_rope_append *rope_append;

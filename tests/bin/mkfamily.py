@@ -37,6 +37,14 @@ CASES = {
         truncate=False)}),
     "llama-yarn-factor": ("Llama", {"rope_scaling": dict(YARN, attention_factor=0.8)}),
     "mistral": ("Mistral", {"sliding_window": 200}),
+    "ministral3": ("Ministral3", {
+        "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
+            YARN, type="yarn", rope_theta=5000.0, mscale=1.0, mscale_all_dim=1.0,
+            max_position_embeddings=512, llama_4_scaling_beta=0.4)}),
+    "ministral3-window": ("Ministral3", {
+        "rope_theta": None, "sliding_window": 13, "rope_parameters": dict(
+            YARN, factor=8.0, rope_theta=5000.0, original_max_position_embeddings=5,
+            mscale=1.0, mscale_all_dim=0.0, llama_4_scaling_beta=0.1)}),
     "qwen2": ("Qwen2", {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 2,
                         "tie_word_embeddings": True}),
     "qwen2-yarn": ("Qwen2", {"use_sliding_window": False, "rope_scaling": dict(
@@ -102,7 +110,8 @@ CASES = {
 # weights is not that of the oracle.
 CASES.update({f"{name}-bf16": CASES[name] for name in (
     "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
-    "olmo3", "exaone4")})
+    "olmo3", "exaone4",
+    "ministral3")})
 MODEL_TYPES = {"Gemma3": "gemma3_text"}
 WITH_BIASES = {"Qwen2": ("q_proj", "k_proj", "v_proj")}
 

@@ -14,6 +14,7 @@ static const double tolerance[OPS] = {
 	[RMSNORM] = 5e-7,
 	[APPEND] = 0,
 	[SWIGLU] = 5e-7,
+	[TEMPER] = 1e-7,
 	[PROJECT] = 1e-5,          /* a sum of thousands that is nearly 0 */
 	[FFN] = 1e-5,
 	[ATTEND] = 2e-6,
@@ -75,6 +76,7 @@ static const char *const op_name[OPS] = {
 	"append",
 	"swiglu",
 	"mix",
+	"temper",
 	"project",
 	"rope_append",
 	"rope_append, f16",
