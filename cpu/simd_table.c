@@ -22,10 +22,12 @@ const struct simd FN(simd) = {
 	.topk = FN(topk),
 	.add_products = FN(add_products),
 	.rmsnorm = FN(rmsnorm),
+	.layernorm = FN(layernorm),
 	.cos_sin = FN(cos_sin),
 	.rotate = FN(rotate),
 	.transform = FN(transform),
 	.swiglu = FN(swiglu),
 	.cap = FN(cap),
 	.geglu = FN(geglu),
+	.gelu_tanh = FN(gelu_tanh),
 };

@@ -156,7 +156,7 @@ bind_projections(struct loader *ld, uint32_t l)
 		{ is->down, D, F, &y->ffn.down, mlp ? &y->ffn_bias.down : NULL },
 	};
 
-	y->ffn.gelu = (flags & FAMILY_GELU) != 0;
+	y->ffn.act = ld->m->family->act;
 	return bind_parts(ld, l, list, sizeof list / sizeof list[0]);
 }
 

@@ -169,9 +169,13 @@ check_auto_map(struct config *c, const json_t *map)
 static int
 check_activation(struct config *c, const char *name, const json_t *v)
 {
+	static const char *const names[] = { [ACT_SILU] = "\"silu\"",
+		[ACT_GELU_TANH] = "\"gelu_pytorch_tanh\"", [ACT_GELU] = "\"gelu\"",
+		[ACT_RELU2] = "\"relu2\"" };
 	char text[64];
 
-	if (config_has(v, c->family->flags & FAMILY_GELU ? "\"gelu_pytorch_tanh\"" : "\"silu\""))
+	if (config_has(v, names[c->family->act]) ||
+	    (c->family->act == ACT_GELU_TANH && config_has(v, "\"gelu_new\"")))
 		return MODEL_OK;
 	return config_hint(c, name, UNSUPPORTED(c, "%s %s is not supported", name,
 	    config_show(v, text, sizeof text)));

@@ -11,7 +11,7 @@
 #define WINDOW FAMILY_WINDOW
 #define TYPES FAMILY_LAYER_TYPES
 #define SWITCH (FAMILY_WINDOW_SWITCH | WINDOW | TYPES)
-#define GEMMA (FAMILY_GELU | FAMILY_NORM_FROM_1 | FAMILY_ROOT_OF_WIDTH | NEEDS_KV)
+#define GEMMA (FAMILY_NORM_FROM_1 | FAMILY_ROOT_OF_WIDTH | NEEDS_KV)
 #define GEMMA2 (FAMILY_ATTENTION_BIAS | FAMILY_QUERY_SCALAR | FAMILY_SOFTCAPS | WINDOW | TYPES)
 #define BIASES (FAMILY_ATTENTION_BIAS | FAMILY_MLP_BIAS)
 
@@ -65,13 +65,15 @@ static const struct family families[] = {
 	{ "exaone4", "Exaone4ForCausalLM", WINDOW | TYPES | FAMILY_WINDOW_ROPE | NEEDS_KV,
 	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 1e4, .names = &after },
 	{ "gemma", "GemmaForCausalLM", GEMMA | FAMILY_ATTENTION_BIAS,
-	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual },
+	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual,
+	    .act = ACT_GELU_TANH },
 	{ "gemma2", "Gemma2ForCausalLM", GEMMA | GEMMA2,
 	    .head_width = 256, .window = 4096, .whole_every = 2, .tied = 1, .eps = 1e-6,
-	    .theta = 1e4, .attention_softcap = 50, .logits_softcap = 30, .names = &around },
+	    .theta = 1e4, .attention_softcap = 50, .logits_softcap = 30, .names = &around,
+	    .act = ACT_GELU_TANH },
 	{ "gemma3_text", "Gemma3ForCausalLM", GEMMA | GEMMA2 | FAMILY_LOCAL_ROPE,
 	    .head_width = 256, .window = 4096, .whole_every = 6, .tied = 1, .eps = 1e-6,
-	    .theta = 1e6, .names = &gemma3 },
+	    .theta = 1e6, .names = &gemma3, .act = ACT_GELU_TANH },
 };
 
 const struct family *

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "ops/weights.h"
+
 enum {
 	FAMILY_ATTENTION_BIAS = 1 << 0, /* attention_bias says whether q, k, v, o have biases */
 	FAMILY_MLP_BIAS = 1 << 1,       /* mlp_bias the same of gate, up, down */
@@ -19,15 +21,14 @@ enum {
 	FAMILY_NEEDS_KV_HEADS = 1 << 8, /* the family's default is no multiple of anything */
 	FAMILY_WINDOW = 1 << 9,        /* sliding_window limits attention */
 	FAMILY_LAYER_TYPES = 1 << 10,   /* in the layers that layer_types says */
-	FAMILY_GELU = 1 << 11,          /* gelu(x), by tanh, in place of silu */
-	FAMILY_NORM_FROM_1 = 1 << 12,   /* a norm's weights are stored less 1 */
-	FAMILY_ROOT_OF_WIDTH = 1 << 13, /* embeddings are multiplied by sqrt(hidden_size) */
-	FAMILY_QUERY_SCALAR = 1 << 14,  /* query_pre_attn_scalar in place of head_dim */
-	FAMILY_SOFTCAPS = 1 << 15,      /* of attention and of logits */
-	FAMILY_LOCAL_ROPE = 1 << 16,    /* layers with a window have a theta of their own */
-	FAMILY_PLAIN_WINDOW = 1 << 17,  /* scaling of rotary embedding is not for these layers */
-	FAMILY_WINDOW_ROPE = 1 << 18,   /* where some have a window, the others do not rotate */
-	FAMILY_QUERY_BETA = 1 << 19     /* llama_4_scaling_beta, of queries by their position */
+	FAMILY_NORM_FROM_1 = 1 << 11,   /* a norm's weights are stored less 1 */
+	FAMILY_ROOT_OF_WIDTH = 1 << 12, /* embeddings are multiplied by sqrt(hidden_size) */
+	FAMILY_QUERY_SCALAR = 1 << 13,  /* query_pre_attn_scalar in place of head_dim */
+	FAMILY_SOFTCAPS = 1 << 14,      /* of attention and of logits */
+	FAMILY_LOCAL_ROPE = 1 << 15,    /* layers with a window have a theta of their own */
+	FAMILY_PLAIN_WINDOW = 1 << 16,  /* scaling of rotary embedding is not for these layers */
+	FAMILY_WINDOW_ROPE = 1 << 17,   /* where some have a window, the others do not rotate */
+	FAMILY_QUERY_BETA = 1 << 18     /* llama_4_scaling_beta, of queries by their position */
 };
 
 /* Tensors, without .weight and .bias; those of a layer are behind LAYERS.NUMBER. NULL: none */
@@ -51,6 +52,7 @@ struct family {
 	double eps, theta;              /* where rms_norm_eps and rope_theta are absent */
 	double attention_softcap, logits_softcap;       /* where they are absent; 0: none */
 	const struct tensor_names *names;
+	enum activation act;            /* of the gate, or of a network without one */
 };
 
 /* NULL: none of that name. */

@@ -169,6 +169,11 @@ typedef void op_embed_ids(struct dev *, float *x, const struct mat *table, const
 typedef void op_rmsnorm(struct dev *, float *y, const float *x, const float *w, uint32_t N,
     uint32_t D, float eps);
 
+/* y[N][D] <- (x[n] - mean(x[n])) * w[D] / sqrt(var(x[n]) + eps) + bias[D]; bias NULL: none; y may
+ * be x */
+typedef void op_layernorm(struct dev *, float *y, const float *x, const float *w,
+    const float *bias, uint32_t N, uint32_t D, float eps);
+
 /* y[N][out] <- x[N][in] . w^T (+ bias[out], NULL = none) (+ y when add) */
 typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat *w,
     const float *bias, uint32_t N, int add);
@@ -178,6 +183,12 @@ typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat 
  * Angle, sine and cosine are computed in double precision or as exactly. */
 typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const struct rotary *,
     uint32_t N, uint32_t heads, uint32_t E);
+
+/* x[N][heads][E] in place: of the first dims channels of each head, 2i goes to i, and 2i + 1 to
+ * i + dims/2. So pairs that stand side by side are where rope() has them. dims is even, E at most
+ * 1024. */
+typedef void op_split_pairs(struct dev *, float *x, uint32_t N, uint32_t heads, uint32_t E,
+    uint32_t dims);
 
 /* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the types of its
  * rows; len[g] += N. The caller guarantees len[g] + N <= capacity[g]. A row that a quantised type
@@ -244,7 +255,7 @@ typedef int op_rope_append_each(struct dev *, struct layer_rows *const *rows, ui
     float *k, const float *v, const uint32_t *pos, const struct rotary *, uint32_t H);
 
 /* x[N][D] += down . swiglu(gate . xn, up . xn), where xn is rmsnorm() of x. xn[N][D], gate[N][F]
- * and up[N][F] (device) are scratch, undefined on return. Not called with w.gelu. */
+ * and up[N][F] (device) are scratch, undefined on return. Only called with ACT_SILU and a gate. */
 typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float *gate, float *up,
     uint32_t N);
 
@@ -319,8 +330,9 @@ struct value_outputs {
 typedef void op_value_norms(struct dev *, float *norms, size_t stride,
     const struct value_outputs *);
 
-/* x[n] <- gelu(x) = x/2 (1 + erf(x / sqrt(2))) */
-typedef void op_gelu(struct dev *, float *x, size_t n);
+/* x[n] <- the activation of x. ACT_GELU: x/2 (1 + erf(x / sqrt(2))); ACT_GELU_TANH: as geglu()'s;
+ * ACT_RELU2: max(x, 0)^2; ACT_SILU: as swiglu()'s */
+typedef void op_activate(struct dev *, float *x, size_t n, enum activation);
 
 /* Gate of Fast KVzip (2026): score[N][G] <- the mean over the R queries of a KV head of
  *
@@ -479,8 +491,10 @@ struct ops {
 	op_embed *embed;
 	op_embed_ids *embed_ids;
 	op_rmsnorm *rmsnorm;
+	op_layernorm *layernorm;
 	op_matmul *matmul;
 	op_rope *rope;
+	op_split_pairs *split_pairs;
 	op_append *append;
 	op_compact *compact;
 	op_compact_listed *compact_listed;
@@ -502,7 +516,7 @@ struct ops {
 	op_attend_mass *attend_mass;
 	op_query_stats *query_stats;
 	op_value_norms *value_norms;
-	op_gelu *gelu;
+	op_activate *activate;
 	op_gate_scores *gate_scores;
 	op_window_mass *window_mass;
 	op_knorm *knorm;
