@@ -143,7 +143,8 @@ bind_projections(struct loader *ld, uint32_t l)
 	const uint32_t D = id->hidden, F = id->ffn, flags = ld->m->family->flags;
 	const uint32_t q = id->query_heads * id->head_width;
 	const uint32_t kv = model_weight_heads(ld->m) * id->head_width;
-	const int qkv = id->attention_bias, o = qkv && !(flags & FAMILY_QKV_BIAS);
+	const int qkv = id->attention_bias;
+	const int o = qkv && !(flags & (FAMILY_QKV_BIAS | FAMILY_O_PLAIN));
 	const int mlp = id->mlp_bias;
 	const struct part list[] = {
 		{ is->qkv != NULL ? is->qkv : is->q, q, D, &y->wq, qkv ? &y->bq : NULL },

@@ -295,7 +295,7 @@ static int
 read_width(struct config *c, struct kv_model *id)
 {
 	const json_t *rope = config_get(c->json, "rope_parameters");
-	double part = 1;
+	double part = c->family->rope_part != 0 ? c->family->rope_part : 1;
 	uint32_t width;
 	int rc;
 

@@ -11,6 +11,7 @@
 #define WINDOW FAMILY_WINDOW
 #define TYPES FAMILY_LAYER_TYPES
 #define SWITCH (FAMILY_WINDOW_SWITCH | WINDOW | TYPES)
+#define GLM (FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN | FAMILY_ADJACENT | FAMILY_ROPE_WIDTH | NEEDS_KV)
 #define GEMMA (FAMILY_NORM_FROM_1 | FAMILY_ROOT_OF_WIDTH | NEEDS_KV)
 #define GEMMA2 (FAMILY_ATTENTION_BIAS | FAMILY_QUERY_SCALAR | FAMILY_SOFTCAPS | WINDOW | TYPES)
 #define BIASES (FAMILY_ATTENTION_BIAS | FAMILY_MLP_BIAS)
@@ -23,6 +24,7 @@
 	.o = "self_attn.o_proj"
 #define HEAD_NORMS .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
 #define GATED .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
+#define STACKED_GATE .gate_up = "mlp.gate_up_proj", .down = "mlp.down_proj"
 #define BEFORE .attention_norm = "input_layernorm", .ffn_norm = "post_attention_layernorm"
 #define AFTER \
 	.attention_adds = "post_attention_layernorm", .ffn_adds = "post_feedforward_layernorm"
@@ -32,8 +34,12 @@
 static const struct tensor_names
 	usual = { FILES, ATTENTION, GATED, BEFORE },
 	head_norms = { FILES, ATTENTION, HEAD_NORMS, GATED, BEFORE },
-	stacked = { FILES, .qkv = "self_attn.qkv_proj", .o = "self_attn.o_proj",
-	    .gate_up = "mlp.gate_up_proj", .down = "mlp.down_proj", BEFORE },
+	stacked = { FILES, .qkv = "self_attn.qkv_proj", .o = "self_attn.o_proj", STACKED_GATE,
+	    BEFORE },
+	glm = { FILES, ATTENTION, STACKED_GATE, BEFORE },
+	glm4 = { FILES, ATTENTION, STACKED_GATE, .attention_norm = "input_layernorm",
+	    .attention_adds = "post_self_attn_layernorm", .ffn_norm = "post_attention_layernorm",
+	    .ffn_adds = "post_mlp_layernorm" },
 	after = { FILES, ATTENTION, HEAD_NORMS, GATED, AFTER },
 	around = { FILES, ATTENTION, GATED, AROUND },
 	gemma3 = { FILES, ATTENTION, HEAD_NORMS, GATED, AROUND };
@@ -64,6 +70,12 @@ static const struct family families[] = {
 	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 5e5, .names = &after },
 	{ "exaone4", "Exaone4ForCausalLM", WINDOW | TYPES | FAMILY_WINDOW_ROPE | NEEDS_KV,
 	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 1e4, .names = &after },
+	{ "glm", "GlmForCausalLM", GLM,
+	    .head_width = 128, .biased = 1, .rope_part = 0.5, .eps = 1.5625e-7, .theta = 1e4,
+	    .names = &glm },
+	{ "glm4", "Glm4ForCausalLM", GLM,
+	    .head_width = 128, .biased = 1, .rope_part = 0.5, .eps = 1.5625e-7, .theta = 1e4,
+	    .names = &glm4 },
 	{ "gemma", "GemmaForCausalLM", GEMMA | FAMILY_ATTENTION_BIAS,
 	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual,
 	    .act = ACT_GELU_TANH },

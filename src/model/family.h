@@ -28,7 +28,10 @@ enum {
 	FAMILY_LOCAL_ROPE = 1 << 15,    /* layers with a window have a theta of their own */
 	FAMILY_PLAIN_WINDOW = 1 << 16,  /* scaling of rotary embedding is not for these layers */
 	FAMILY_WINDOW_ROPE = 1 << 17,   /* where some have a window, the others do not rotate */
-	FAMILY_QUERY_BETA = 1 << 18     /* llama_4_scaling_beta, of queries by their position */
+	FAMILY_QUERY_BETA = 1 << 18,    /* llama_4_scaling_beta, of queries by their position */
+	FAMILY_ADJACENT = 1 << 19,      /* rotary embedding rotates channels 2i and 2i + 1 */
+	FAMILY_O_PLAIN = 1 << 20,       /* o has no bias where q, k, v have one */
+	FAMILY_USE_BIAS = 1 << 21       /* use_bias says whether all projections have biases */
 };
 
 /* Tensors, without .weight and .bias; those of a layer are behind LAYERS.NUMBER. NULL: none */
@@ -49,6 +52,8 @@ struct family {
 	/* each so many-th layer sees all where layer_types is absent; 0: none does */
 	uint32_t whole_every;
 	int tied;                       /* where tie_word_embeddings is absent */
+	int biased;                     /* where attention_bias is absent */
+	double rope_part;               /* where partial_rotary_factor is absent; 0: 1 */
 	double eps, theta;              /* where rms_norm_eps and rope_theta are absent */
 	double attention_softcap, logits_softcap;       /* where they are absent; 0: none */
 	const struct tensor_names *names;

@@ -82,6 +82,10 @@ CASES = {
                                    "rope_scaling": LLAMA3}),
     "exaone4-typed": ("Exaone4", {"sliding_window": 14, "layer_types": [SLIDING, FULL] * 2,
                                   "sliding_window_pattern": "LG"}),
+    "glm": ("Glm", {"attention_bias": True, "partial_rotary_factor": 0.5}),
+    "glm4": ("Glm4", {"attention_bias": False, "partial_rotary_factor": 0.5}),
+    "glm4-biases": ("Glm4", {"attention_bias": True, "rope_theta": None, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.84}}),
     "mistral-window": ("Mistral", {"sliding_window": 7}),
     "ministral": ("Ministral", {"sliding_window": 9,
                                 "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
@@ -111,8 +115,9 @@ CASES = {
 CASES.update({f"{name}-bf16": CASES[name] for name in (
     "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
     "olmo3", "exaone4",
-    "ministral3")})
+    "ministral3", "glm", "glm4")})
 MODEL_TYPES = {"Gemma3": "gemma3_text"}
+O_PLAIN = ("Glm", "Glm4")                # attention_bias is not of the output projection
 WITH_BIASES = {"Qwen2": ("q_proj", "k_proj", "v_proj")}
 
 
@@ -148,17 +153,21 @@ def projections(name, c):
                 ("mlp.down_proj", D, FFN, False))
 
     def biased(part):
+        if part == "o_proj" and family in O_PLAIN:
+            return False
         if family in WITH_BIASES:
             return part in WITH_BIASES[family]
-        return c.get("mlp_bias" if part in ("gate_proj", "up_proj", "down_proj") else
-                     "attention_bias", False)
+        network = part in ("gate_proj", "up_proj", "gate_up_proj", "down_proj")
+        return c.get("mlp_bias" if network else "attention_bias", False)
 
+    network = (("mlp", "gate_proj", FFN, D), ("mlp", "up_proj", FFN, D))
+    if family in ("Glm", "Glm4"):
+        network = (("mlp", "gate_up_proj", 2 * FFN, D),)
     return tuple((f"{where}.{part}", rows, columns, biased(part))
                  for where, part, rows, columns in (
         ("self_attn", "q_proj", q, D), ("self_attn", "k_proj", kv, D),
         ("self_attn", "v_proj", kv, D), ("self_attn", "o_proj", D, q),
-        ("mlp", "gate_proj", FFN, D), ("mlp", "up_proj", FFN, D),
-        ("mlp", "down_proj", D, FFN)))
+        *network, ("mlp", "down_proj", D, FFN)))
 
 
 def norms(name, D):
@@ -171,6 +180,8 @@ def norms(name, D):
         return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
                 ("self_attn.q_norm", HEADS * WIDTH), ("self_attn.k_norm", KV_HEADS * WIDTH))
     both = (("input_layernorm", D), ("post_attention_layernorm", D))
+    if family == "Glm4":
+        both += (("post_self_attn_layernorm", D), ("post_mlp_layernorm", D))
     if family in ("Gemma2", "Gemma3"):
         both += (("pre_feedforward_layernorm", D), ("post_feedforward_layernorm", D))
     if family in ("Qwen3", "Gemma3"):

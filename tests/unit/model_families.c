@@ -65,6 +65,20 @@ test_windows(void)
 	    m.position_end);
 }
 
+/* Biases that are there where nothing says so, and a part of the head that is rotated. */
+static void
+test_glm(void)
+{
+	struct model m = accept("{'model_type':'glm4','architectures':null,'-rope_scaling':0,"
+	    "'-attention_bias':0,'-rms_norm_eps':0,'-head_dim':0}", NULL);
+
+	CHECK(m.id.attention_bias == 1 && m.id.rope_width == 64 && m.id.head_width == 128 &&
+	    m.id.norm_eps == 1.5625e-7, "GLM-4: %u", m.id.rope_width);
+	m = accept("{'model_type':'glm','architectures':null,'-rope_scaling':0,"
+	    "'attention_bias':false,'partial_rotary_factor':1.0}", NULL);
+	CHECK(m.id.attention_bias == 0 && m.id.rope_width == 0, "GLM: %u", m.id.rope_width);
+}
+
 /* Queries that depend on their position. */
 static void
 test_query_beta(void)
@@ -193,6 +207,7 @@ main(void)
 	make_scratch();
 	test_windows();
 	test_query_beta();
+	test_glm();
 	test_families();
 	test_refused();
 	return failures != 0;
