@@ -184,6 +184,10 @@ struct simd {
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
 	void (*rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps);
 
+	/* as layernorm() of ops.h, of one row */
+	void (*layernorm)(float *y, const float *x, const float *w, const float *bias, size_t D,
+	    float eps);
+
 	/* c[half], s[half] <- cosine and sine of pos * freq[i], which is in double precision */
 	void (*cos_sin)(float *c, float *s, uint32_t pos, const double *freq, size_t half);
 
@@ -197,6 +201,9 @@ struct simd {
 	/* y[n] <- silu(gate[n]) * up[n] */
 	void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
 	void (*geglu)(float *y, const float *gate, const float *up, size_t n);
+
+	/* x[n] <- gelu(x), by tanh */
+	void (*gelu_tanh)(float *x, size_t n);
 
 	/* x[n] <- c tanh(x[n] / c), c > 0 */
 	void (*cap)(float *x, size_t n, float c);
@@ -348,7 +355,7 @@ op_attend_mass cpu_attend_mass;
 op_lse_merge cpu_lse_merge;
 op_query_stats cpu_query_stats;
 op_value_norms cpu_value_norms;
-op_gelu cpu_gelu;
+op_activate cpu_activate;
 op_gate_scores cpu_gate_scores;
 op_window_mass cpu_window_mass;
 op_group_reduce cpu_group_reduce;
@@ -365,5 +372,8 @@ op_key_scores cpu_key_scores;
 op_compact cpu_compact;
 op_round cpu_round;
 op_swiglu cpu_swiglu;
+op_temper cpu_temper;
+op_layernorm cpu_layernorm;
+op_split_pairs cpu_split_pairs;
 
 #endif

@@ -22,6 +22,7 @@ const struct simd FN(simd) = {
 	.topk = FN(topk),
 	.add_products = FN(add_products),
 	.rmsnorm = FN(rmsnorm),
+	.layernorm = FN(layernorm),
 	.cos_sin = FN(cos_sin),
 	.rotate = FN(rotate),
 	.transform = FN(transform),
@@ -31,4 +32,5 @@ const struct simd FN(simd) = {
 	.round_x = FN(round_x),
 	.block_dots = FN(block_dots),
 	.widen_blocks = FN(widen_blocks),
+	.gelu_tanh = FN(gelu_tanh),
 };

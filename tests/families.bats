@@ -73,8 +73,24 @@ setup() {
 	recorded phi3 phi3-partial phi3-longrope phi3-longrope-short smollm3 smollm3-biases granite olmo2
 }
 
+@test "OLMo-3, whose layers with a window have no scaling of rotary embedding, is what transformers computes" {
+	recorded olmo3 olmo3-yarn
+}
+
+@test "EXAONE 4, whose layers without a window do not rotate where others have one, is what transformers computes" {
+	recorded exaone4 exaone4-llama3 exaone4-typed
+}
+
+@test "Ministral 3, whose queries depend on their position, is what transformers computes" {
+	recorded ministral3 ministral3-window
+}
+
+@test "GLM-4, whose rotary embedding rotates channels side by side, is what transformers computes" {
+	recorded glm glm4 glm4-biases
+}
+
 @test "with weights of bf16 a family is what transformers computes of them in f32" {
-	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2}-bf16
+	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2,olmo3,exaone4,ministral3,glm,glm4}-bf16
 }
 
 @test "the record has every case that mkfamily.py makes" {
@@ -83,7 +99,7 @@ setup() {
 }
 
 @test "chunks, layer by layer and token by token give the same logits in every family" {
-	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3"
+	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn exaone4 ministral3 glm4-biases llama-yarn mistral-window ministral gemma2 gemma3"
 	text_ids 40
 	# shellcheck disable=SC2086 # words
 	families $names
@@ -103,7 +119,7 @@ setup() {
 @test "keys move to other positions by the rotary embedding of their model and layer" {
 	local name pairs=()
 	text_ids 40
-	for name in llama-linear llama-yarn llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3; do
+	for name in llama-linear llama-yarn ministral3 glm4 llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3; do
 		kv-prefill -m "$(family $name)" --ids --dtype f32 --mass -o full.kv ids
 		kv-score --method h2o full.kv >x.kv
 		kv-evict -q --rate 0.4 x.kv -o a.$name.kv
@@ -117,7 +133,7 @@ setup() {
 @test "methods, selection, retrieval and observation run on every family, and stay within its limits" {
 	local m name
 	text_ids 40
-	for name in qwen3-yarn phi3-partial smollm3 granite olmo2 gemma; do
+	for name in qwen3-yarn phi3-partial smollm3 granite olmo2 glm4 gemma; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --observe 8 --mass -o full.kv ids
 		for method in snapkv knorm keydiff h2o; do
@@ -185,7 +201,7 @@ setup() {
 	local m name pairs=()
 	text_ids 300
 	cut -d ' ' -f 1-280 ids >begin
-	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3; do
+	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn exaone4 ministral3 glm4-biases llama-yarn mistral-window ministral gemma2 gemma3; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --dtype f32 -o $name.cold.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
@@ -200,7 +216,7 @@ setup() {
 	done
 	same_logits "${pairs[@]}"
 	# each family has its own blocks
-	[ "$(find store -name '*.kv' | wc -l)" -eq 11 ]
+	[ "$(find store -name '*.kv' | wc -l)" -eq 15 ]
 }
 
 @test "with longrope a long prompt does not take the rows of a short one, nor the other way round" {

@@ -1,11 +1,11 @@
 # Unit tests of src/model/. They link its objects, not the archive: no backend, no tokenizer.
 
 model_folder_o = $(O)/src/ops/device_block.o $(patsubst %,$(O)/src/model/%.o,\
-    config config_keys config_kind config_rope config_scale config_values config_window \
+    bind_layer config config_keys config_kind config_rope config_scale config_values config_window \
     family file_kind folder leftovers model model_files notice overrides rope safetensors \
     safetensors_shards tensor_shape weights_hash weights_known)
-model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_load model_rope model_safetensors \
-    model_weights)
+model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_families model_load \
+    model_rope model_safetensors model_weights)
 UNIT_TESTS += $(model_unit)
 
 $(model_unit): %: %.o $(model_folder_o) $(O)/libkvfile.a

@@ -70,12 +70,19 @@ project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 		    ws->x, &w->norm, ws->xn, ws->adapter->scratch, N);
 	norm_heads(m, ws->q, &w->q_norm, N, m->id.query_heads);
 	norm_heads(m, k, &w->k_norm, N, heads);
+	if (m->family->flags & FAMILY_ADJACENT) {
+		m->ops->split_pairs(m->dev, ws->q, N, m->id.query_heads, E, w->rope->dims);
+		m->ops->split_pairs(m->dev, k, N, heads, E, w->rope->dims);
+	}
 	if (m->kv_copies > 1) {
 		m->ops->repeat_heads(m->dev, ws->k, k, (size_t)N * heads, m->kv_copies, E);
 		m->ops->repeat_heads(m->dev, ws->v, v, (size_t)N * heads, m->kv_copies, E);
 	}
 	if (m->query_scale != 1)
 		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * w->wq.out, m->query_scale, 0);
+	if (m->id.rope_query_beta != 0)
+		m->ops->temper(m->dev, ws->q, ws->pos, N, w->wq.out, (float)m->id.rope_query_beta,
+		    m->id.rope_original_max_position);
 }
 
 /* ws->x += the output of attention, from ws->o, and then of the feed-forward network */

@@ -155,6 +155,7 @@ read_biases(struct config *c, struct kv_model *id)
 	const unsigned flags = c->family->flags;
 	int rc;
 
+	id->attention_bias = c->family->biased;
 	if ((rc = config_flag(c, c->json, "attention_bias", &id->attention_bias)) != MODEL_OK ||
 	    (rc = config_flag(c, c->json, "mlp_bias", &id->mlp_bias)) != MODEL_OK)
 		return rc;

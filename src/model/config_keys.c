@@ -54,7 +54,7 @@ static const struct key {
 	{ "final_logit_softcapping", READ_IF, "null", FAMILY_SOFTCAPS },
 	{ "query_pre_attn_scalar", READ_IF, "null", FAMILY_QUERY_SCALAR },
 	{ "rope_local_base_freq", READ_IF, "null", FAMILY_LOCAL_ROPE },
-	{ "sliding_window_pattern", READ_IF, "null", FAMILY_LAYER_TYPES },
+	{ "sliding_window_pattern", READ_IF, "null", FAMILY_LAYER_TYPES }, /* EXAONE: "LLLG" */
 	{ "use_bidirectional_attention", ONLY, "false", 0 },       /* Gemma 3 */
 	{ "use_mrope", ONLY, "false", 0 },                 /* Qwen2-VL */
 	{ "bias", ONLY, "false", 0 },
@@ -169,9 +169,13 @@ check_auto_map(struct config *c, const json_t *map)
 static int
 check_activation(struct config *c, const char *name, const json_t *v)
 {
+	static const char *const names[] = { [ACT_SILU] = "\"silu\"",
+		[ACT_GELU_TANH] = "\"gelu_pytorch_tanh\"", [ACT_GELU] = "\"gelu\"",
+		[ACT_RELU2] = "\"relu2\"" };
 	char text[64];
 
-	if (config_has(v, c->family->flags & FAMILY_GELU ? "\"gelu_pytorch_tanh\"" : "\"silu\""))
+	if (config_has(v, names[c->family->act]) ||
+	    (c->family->act == ACT_GELU_TANH && config_has(v, "\"gelu_new\"")))
 		return MODEL_OK;
 	return config_hint(c, name, UNSUPPORTED(c, "%s %s is not supported", name,
 	    config_show(v, text, sizeof text)));

@@ -191,7 +191,7 @@ take_norm(struct head_loader *ld, const char *name, struct norm *norm)
 	device_block_reserve(&ld->block, h->D * sizeof(float), &host, &device);
 	if (host != NULL)
 		kv_to_f32(host, t->data, t->dtype, h->D);
-	*norm = (struct norm){ device, (float)h->shape.norm_eps };
+	*norm = (struct norm){ .w = device, .eps = (float)h->shape.norm_eps };
 	return MODEL_OK;
 }
 

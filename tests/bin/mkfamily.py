@@ -23,13 +23,13 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 GELU = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
         "tie_word_embeddings": True}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
 CASES = {
     "llama": ("Llama", {}),
     "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-linear": ("Llama", {"rope_scaling": {"type": "linear", "factor": 3.0}}),
-    "llama-llama3": ("Llama", {"rope_scaling": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 16}}),
+    "llama-llama3": ("Llama", {"rope_scaling": LLAMA3}),
     "llama-dynamic": ("Llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     "llama-yarn": ("Llama", {"rope_scaling": YARN}),
     "llama-yarn-mscale": ("Llama", {"rope_scaling": dict(
@@ -37,6 +37,14 @@ CASES = {
         truncate=False)}),
     "llama-yarn-factor": ("Llama", {"rope_scaling": dict(YARN, attention_factor=0.8)}),
     "mistral": ("Mistral", {"sliding_window": 200}),
+    "ministral3": ("Ministral3", {
+        "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
+            YARN, type="yarn", rope_theta=5000.0, mscale=1.0, mscale_all_dim=1.0,
+            max_position_embeddings=512, llama_4_scaling_beta=0.4)}),
+    "ministral3-window": ("Ministral3", {
+        "rope_theta": None, "sliding_window": 13, "rope_parameters": dict(
+            YARN, factor=8.0, rope_theta=5000.0, original_max_position_embeddings=5,
+            mscale=1.0, mscale_all_dim=0.0, llama_4_scaling_beta=0.1)}),
     "qwen2": ("Qwen2", {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 2,
                         "tie_word_embeddings": True}),
     "qwen2-yarn": ("Qwen2", {"use_sliding_window": False, "rope_scaling": dict(
@@ -64,6 +72,20 @@ CASES = {
         "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6,
         "logits_scaling": 2.0, "mlp_bias": True}),
     "olmo2": ("Olmo2", {"attention_bias": False}),
+    "olmo3": ("Olmo3", {"sliding_window": 9, "rope_theta": 500000.0}),
+    # transformers scales the layers with a window, too, from 5.0 to some version before 5.24
+    "olmo3-yarn": ("Olmo3", {"sliding_window": 11, "layer_types": [SLIDING, FULL] * 2,
+                             "rope_theta": 500000.0,
+                             "rope_scaling": dict(YARN, attention_factor=1.2)}),
+    "exaone4": ("Exaone4", {"sliding_window": 9, "sliding_window_pattern": 3}),
+    "exaone4-llama3": ("Exaone4", {"sliding_window": None, "layer_types": [FULL] * 4,
+                                   "rope_scaling": LLAMA3}),
+    "exaone4-typed": ("Exaone4", {"sliding_window": 14, "layer_types": [SLIDING, FULL] * 2,
+                                  "sliding_window_pattern": "LG"}),
+    "glm": ("Glm", {"attention_bias": True, "partial_rotary_factor": 0.5}),
+    "glm4": ("Glm4", {"attention_bias": False, "partial_rotary_factor": 0.5}),
+    "glm4-biases": ("Glm4", {"attention_bias": True, "rope_theta": None, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.84}}),
     "mistral-window": ("Mistral", {"sliding_window": 7}),
     "ministral": ("Ministral", {"sliding_window": 9,
                                 "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
@@ -91,8 +113,11 @@ CASES = {
 # width, by which it multiplies embeddings, to the type that it computes in, and here that of the
 # weights is not that of the oracle.
 CASES.update({f"{name}-bf16": CASES[name] for name in (
-    "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2")})
+    "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
+    "olmo3", "exaone4",
+    "ministral3", "glm", "glm4")})
 MODEL_TYPES = {"Gemma3": "gemma3_text"}
+O_PLAIN = ("Glm", "Glm4")                # attention_bias is not of the output projection
 WITH_BIASES = {"Qwen2": ("q_proj", "k_proj", "v_proj")}
 
 
@@ -128,26 +153,35 @@ def projections(name, c):
                 ("mlp.down_proj", D, FFN, False))
 
     def biased(part):
+        if part == "o_proj" and family in O_PLAIN:
+            return False
         if family in WITH_BIASES:
             return part in WITH_BIASES[family]
-        return c.get("mlp_bias" if part in ("gate_proj", "up_proj", "down_proj") else
-                     "attention_bias", False)
+        network = part in ("gate_proj", "up_proj", "gate_up_proj", "down_proj")
+        return c.get("mlp_bias" if network else "attention_bias", False)
 
+    network = (("mlp", "gate_proj", FFN, D), ("mlp", "up_proj", FFN, D))
+    if family in ("Glm", "Glm4"):
+        network = (("mlp", "gate_up_proj", 2 * FFN, D),)
     return tuple((f"{where}.{part}", rows, columns, biased(part))
                  for where, part, rows, columns in (
         ("self_attn", "q_proj", q, D), ("self_attn", "k_proj", kv, D),
         ("self_attn", "v_proj", kv, D), ("self_attn", "o_proj", D, q),
-        ("mlp", "gate_proj", FFN, D), ("mlp", "up_proj", FFN, D),
-        ("mlp", "down_proj", D, FFN)))
+        *network, ("mlp", "down_proj", D, FFN)))
 
 
 def norms(name, D):
     """(tensor, width) of a layer's norms."""
     family = CASES[name][0]
-    if family == "Olmo2":
+    if family == "Exaone4":
+        return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
+                ("self_attn.q_norm", WIDTH), ("self_attn.k_norm", WIDTH))
+    if family in ("Olmo2", "Olmo3"):
         return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
                 ("self_attn.q_norm", HEADS * WIDTH), ("self_attn.k_norm", KV_HEADS * WIDTH))
     both = (("input_layernorm", D), ("post_attention_layernorm", D))
+    if family == "Glm4":
+        both += (("post_self_attn_layernorm", D), ("post_mlp_layernorm", D))
     if family in ("Gemma2", "Gemma3"):
         both += (("pre_feedforward_layernorm", D), ("post_feedforward_layernorm", D))
     if family in ("Qwen3", "Gemma3"):

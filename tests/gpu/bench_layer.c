@@ -135,7 +135,7 @@ make_stack(struct stack *t, struct shape s)
 		t->layer[l].k = matrix(s.G * s.E, s.D);
 		t->layer[l].v = matrix(s.G * s.E, s.D);
 		t->layer[l].o = matrix(s.D, s.H * s.E);
-		t->layer[l].ffn = (struct ffn){ .norm = { fill(s.D, KV_F32, 1), 1e-5f },
+		t->layer[l].ffn = (struct ffn){ .norm = { .w = fill(s.D, KV_F32, 1), .eps = 1e-5f },
 			.gate = gate, .up = up, .down = matrix(s.D, s.F) };
 		t->layer[l].rows.start = t->layer[l].start;
 		t->layer[l].rows.len = t->layer[l].len;

@@ -2,7 +2,7 @@
 """families_hf.py FOLDER ...: what transformers computes of each model folder, for families.py
 
 Reads FOLDER/ids, writes FOLDER/hf.npz: logits [T][V] at every position, keys and values
-[L][G][T][E] as they lie in its cache, the attention [L][H][T] that each row receives, and the 64
+[L][G][T][E] as they lie in its cache (keys of GLM in the order of snapshots), the attention [L][H][T] that each row receives, and the 64
 tokens that it would go on with, each the likeliest. In f32, attention "eager". Needs PyTorch and
 transformers.
 """
@@ -17,6 +17,20 @@ import transformers
 
 def config_of(model):
     return getattr(model.config, "rope_parameters", None) or {}
+
+
+# rotary embedding rotates the channels 2i and 2i + 1 together
+ADJACENT = ("glm", "glm4")
+
+
+def half_split(config, keys):
+    """keys [G][T][E] of a layer as snapshots have them: pairs (i, i + W/2), whichever the model
+    rotates."""
+    if config.model_type not in ADJACENT:
+        return keys
+    part = (config.rope_parameters or {}).get("partial_rotary_factor", 1.0)
+    width = int(keys.shape[-1] * part)
+    return np.concatenate([keys[..., 0:width:2], keys[..., 1:width:2], keys[..., width:]], axis=-1)
 
 
 def run(folder):
@@ -36,7 +50,7 @@ def run(folder):
             text.append(int(model(torch.tensor([text])).logits[0, -1].argmax()))
     layers = out.past_key_values.layers
     np.savez(folder / "hf.npz", logits=logits.numpy(),
-             keys=np.stack([layer.keys[0].numpy() for layer in layers]),
+             keys=np.stack([half_split(model.config, layer.keys[0].numpy()) for layer in layers]),
              mass=np.stack([a[0].sum(1).numpy() for a in out.attentions]),
              values=np.stack([layer.values[0].numpy() for layer in layers]),
              greedy=np.array(text[len(ids):]))

@@ -115,7 +115,8 @@ run_network(struct device *d, const struct network *c, const struct numbers *n, 
 	float *xn = o->alloc(d->dev, ND * 4), *gate = o->alloc(d->dev, NF * 4);
 	float *up = o->alloc(d->dev, NF * 4);
 	uint16_t *w, *down = to_device_as(d, n->down, KV_BF16, FD);
-	struct ffn ffn = { { to_device(d, n->norm, c->D * 4), EPS }, { NULL, WEIGHT_BF16, c->F, c->D },
+	struct ffn ffn = { { .w = to_device(d, n->norm, c->D * 4), .eps = EPS },
+		{ NULL, WEIGHT_BF16, c->F, c->D },
 		{ NULL, WEIGHT_BF16, c->F, c->D }, { down, WEIGHT_BF16, c->D, c->F }, 0 };
 	double error;
 

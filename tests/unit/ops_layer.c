@@ -108,7 +108,8 @@ test_project(struct projection c)
 			const struct ops *ops = d->ops;
 			float *dx = put_askew(d, x, (size_t)c.N * c.in * 4, skew_x);
 			float *dxn = ops->alloc(d->dev, (size_t)c.N * c.in * 4);
-			struct norm n = { put_askew(d, norm, c.in * 4, skew_norm), EPS };
+			struct norm n = { .eps = EPS,
+				.w = put_askew(d, norm, c.in * 4, skew_norm) };
 
 			for (o = 0; o < c.n; o++) {
 				p[o] = (struct product){ .w = &m[o].on[k] };
@@ -178,7 +179,8 @@ test_ffn_of(struct network c)
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		const struct ops *o = d->ops;
-		struct ffn w = { { to_device(d, norm, D * 4), EPS }, m[0].on[k], m[1].on[k],
+		struct ffn w = { { .w = to_device(d, norm, D * 4), .eps = EPS },
+			m[0].on[k], m[1].on[k],
 			m[2].on[k], 0 };
 		float *dx = put_askew(d, x, x_size, skew), *dxn = o->alloc(d->dev, x_size);
 		float *dg = o->alloc(d->dev, y_size + skew), *du = o->alloc(d->dev, y_size);

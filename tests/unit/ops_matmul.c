@@ -181,13 +181,14 @@ by_project(const struct change *c)
 {
 	const struct product p = { c->x, c->w, NULL };
 
-	run_project(c->ops, c->dev, &p, 1, c->other, &(struct norm){ c->other, 1 }, c->xn, ROWS);
+	run_project(c->ops, c->dev, &p, 1, c->other, &(struct norm){ .w = c->other, .eps = 1 },
+	    c->xn, ROWS);
 }
 
 static void
 by_ffn(const struct change *c)
 {
-	const struct ffn w = { { c->other, 1 }, *c->w, *c->w, *c->w, 0 };
+	const struct ffn w = { { .w = c->other, .eps = 1 }, *c->w, *c->w, *c->w, 0 };
 
 	run_ffn(c->ops, c->dev, c->x, &w, c->xn, c->xn + ROWS * WIDTH, c->other, ROWS);
 }
@@ -279,7 +280,7 @@ test_others_between(struct device *d)
 	struct mat w = { to_device_as(d, x, KV_BF16, WIDTH * WIDTH), WEIGHT_BF16,
 		WIDTH, WIDTH };
 	const struct product p = { y + ROWS * WIDTH, &w, NULL };
-	const struct norm norm = { dx, 1 };
+	const struct norm norm = { .w = dx, .eps = 1 };
 	const struct ffn ffn = { norm, w, w, w, 0 };
 	int i;
 
