@@ -17,6 +17,7 @@
 #include "model/leftovers.h"
 #include "model/model_files.h"
 #include "model/model.h"
+#include "model/row_order.h"
 #include "model/safetensors.h"
 #include "model/tensor_shape.h"
 
@@ -29,6 +30,7 @@ struct loader {
 	uint8_t *needed;        /* [tensors in the folder] 1: some part of the model asked for it */
 	struct device_block constants;
 	size_t matrices;        /* and of matrices, each a multiple of 256 */
+	size_t reordered;       /* of those whose rows are put in another order */
 	char *err;
 	size_t errlen;
 };
@@ -47,18 +49,43 @@ need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const st
 	return rc;
 }
 
+/* *data <- the tensor's rows in our order, on the host. A device with memory of its own has copied
+ * them when weights() returns; where it has none, they stay with the model. */
+static int
+bind_reordered(struct loader *ld, const struct tensor *t, struct mat *w)
+{
+	struct model *m = ld->m;
+	void *copy;
+	int rc;
+
+	if ((rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
+	w->data = m->ops->weights(m->dev, copy, t->bytes);
+	if (w->data == copy)
+		m->reordered[m->n_reordered++] = copy;
+	else
+		free(copy);
+	return MODEL_OK;
+}
+
 /* Some rows of a tensor: out of them, from row `from` on. */
 static int
 bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out, uint32_t in,
     struct mat *w)
 {
 	const size_t row = in * kv_dtype_size(t->dtype), bytes = out * row;
+	int rc;
 
 	*w = (struct mat){ .type = weight_type_of(t->dtype), .out = out, .in = in };
 	ld->matrices += (bytes + 255) / 256 * 256;
+	ld->reordered += t->interleaved > 0 ? bytes : 0;
 	if (ld->constants.host == NULL)
 		return MODEL_OK;
-	w->data = ld->m->ops->weights(ld->m->dev, (const uint8_t *)t->data + from * row, bytes);
+	if (t->interleaved == 0)
+		w->data = ld->m->ops->weights(ld->m->dev, (const uint8_t *)t->data + from * row,
+		    bytes);
+	else if ((rc = bind_reordered(ld, t, w)) != MODEL_OK)
+		return rc;
 	if (w->data == NULL)
 		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", t->name);
 	return MODEL_OK;
@@ -78,15 +105,19 @@ bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, stru
 static int
 bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 {
+	void *host, *device, *copy = NULL;
 	const struct tensor *t;
-	void *host, *device;
 	int rc;
 
 	if ((rc = need(ld, name, n, 0, &t)) != MODEL_OK)
 		return rc;
 	device_block_reserve(&ld->constants, n * sizeof **v, &host, &device);
+	if (host != NULL && t->interleaved > 0 &&
+	    (rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
 	if (host != NULL)
-		kv_to_f32(host, t->data, t->dtype, n);
+		kv_to_f32(host, copy != NULL ? copy : t->data, t->dtype, n);
+	free(copy);
 	*v = device;
 	return MODEL_OK;
 }
@@ -100,7 +131,8 @@ bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm
 
 	norm->eps = (float)ld->m->id.norm_eps;
 	if (rc != MODEL_OK || ld->constants.host == NULL ||
-	    !(ld->m->family->flags & FAMILY_NORM_FROM_1))
+	    !(ld->m->family->flags & FAMILY_NORM_FROM_1) ||
+	    safetensors_find(ld->m->files, name)->plus_one)
 		return rc;
 	for (i = 0; i < width; i++)
 		((float *)(void *)(ld->constants.host + at))[i] += 1;
@@ -365,7 +397,7 @@ bind(struct loader *ld)
 	void *device, *window_device, *freq, *window_freq;
 	int rc;
 
-	ld->constants.used = ld->matrices = 0;
+	ld->constants.used = ld->matrices = ld->reordered = 0;
 	device_block_reserve(&ld->constants, frequencies, &freq, &device);
 	device_block_reserve(&ld->constants, frequencies, &window_freq, &window_device);
 	if (freq != NULL) {
@@ -421,8 +453,9 @@ open_folder(struct loader *ld, const char *dir)
 	    (rc = safetensors_open(dir, ld->overrides, &m->files, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	m->layer = calloc(m->id.layers, sizeof *m->layer);
+	m->reordered = calloc(m->id.layers, 2 * sizeof *m->reordered);
 	ld->needed = calloc(safetensors_count(m->files) + 1, 1);
-	if (m->layer == NULL || ld->needed == NULL)
+	if (m->layer == NULL || m->reordered == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = bind(ld)) != MODEL_OK ||
 	    (rc = leftovers_check(m->files, ld->needed, ld->overrides, ld->err, ld->errlen)) !=
@@ -430,6 +463,7 @@ open_folder(struct loader *ld, const char *dir)
 		return rc;
 	m->constant_bytes = ld->constants.used;
 	m->matrix_bytes = ld->matrices;
+	m->reordered_bytes = ld->reordered;
 	if ((rc = weights_hash(m->files, &m->reading, m->weights, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	return model_name_weights(m, NULL, ld->err, ld->errlen);
@@ -515,9 +549,14 @@ model_name_weights(struct model *m, const struct kv_model *snapshot, char *err, 
 void
 model_free(struct model *m)
 {
+	size_t i;
+
 	if (m == NULL)
 		return;
 	m->ops->free(m->dev, m->constants);
+	for (i = 0; i < m->n_reordered; i++)
+		free(m->reordered[i]);
+	free(m->reordered);
 	safetensors_close(m->files);
 	free(m->needed);
 	free(m->layer);

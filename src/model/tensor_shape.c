@@ -34,6 +34,9 @@ tensor_need(const struct safetensors *files, const char *where, const char *name
 		return model_file_fail(err, errlen, MODEL_EINVALID, t->file,
 		    "%s: want %s, file has %s", name, show_shape(&want, a, sizeof a),
 		    show_shape(t, b, sizeof b));
+	if (t->dtype == 0 && t->weight != 0)
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: weights of "
+		    "type %s are not supported: want BF16, F16 or F32", name, t->type);
 	if (t->dtype == 0)
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is "
 		    "not supported: want BF16, F16 or F32", name, t->type);
