@@ -23,8 +23,8 @@
 enum { DEFAULT_ALIGNMENT = 32, MOST_ALIGNMENT = 1 << 20, MOST_DEPTH = 4, MOST_NAME = 65535 };
 
 static const unsigned sizes[GGUF_KINDS] = {
-	[GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
-	[GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8
+	[GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_BOOL] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2,
+	[GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8
 };
 
 /* Where the reader is */
@@ -312,8 +312,8 @@ place(struct reader *r, struct gguf_tensor *t, uint64_t offset, uint64_t begin, 
 		return BAD_TENSOR(r, t, "offset %" PRIu64 " is not a multiple of %" PRIu64, offset,
 		    alignment);
 	if (offset > have || t->bytes > have - offset)
-		return BAD_TENSOR(r, t, "%" PRIu64 " bytes at offset %" PRIu64 " end outside of the "
-		    "%" PRIu64 " bytes of data: truncated, or not a whole download", t->bytes,
+		return BAD_TENSOR(r, t, "%" PRIu64 " bytes at offset %" PRIu64 " end outside of "
+		    "the %" PRIu64 " bytes of data: truncated, or not a whole download", t->bytes,
 		    offset, have);
 	t->data = t->bytes > 0 ? g->map + begin + offset : g->map;
 	return MODEL_OK;
@@ -403,8 +403,8 @@ check_version(struct reader *r, uint32_t version)
 		return FAIL(r, MODEL_EUNSUPPORTED, "GGUF version 1 is not supported: convert the "
 		    "model again, to version 2 or 3");
 	if (version != 2 && version != 3)
-		return FAIL(r, MODEL_EUNSUPPORTED, "GGUF version %" PRIu32 " is not supported: want "
-		    "2 or 3", version);
+		return FAIL(r, MODEL_EUNSUPPORTED, "GGUF version %" PRIu32 " is not supported: "
+		    "want 2 or 3", version);
 	return MODEL_OK;
 }
 

@@ -154,8 +154,8 @@ take_key(struct gguf_reading *c, const struct gguf_value *v, const char *name)
 	if (k->flag != 0 && !(c->arch->flags & k->flag))
 		return refuse(c, v, " is not supported in this architecture");
 	if (k->rule == ZERO && number_of(c->g, v) != 0)
-		return refuse(c, v, strncmp(name, "expert", 6) == 0 ?
-		    ": a mixture of experts is not supported" : " is not 0, which is not supported");
+		return refuse(c, v, strncmp(name, "expert", 6) == 0 ? ": a mixture of experts is "
+		    "not supported" : " is not 0, which is not supported");
 	if (k->rule == TRUE && number_of(c->g, v) != 1)
 		return refuse(c, v, " is not true, which is not supported");
 	if (k->rule == WHOLE) {

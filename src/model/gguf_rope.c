@@ -222,8 +222,8 @@ set_yarn(struct gguf_reading *c, json_t *rope, double factor)
 	    MODEL_OK)
 		return rc;
 	if (extrapolation != 1 || more != 1)
-		return UNSUPPORTED(c, "keys rope.scaling.yarn_ext_factor and yarn_attn_factor other "
-		    "than 1 are not supported");
+		return UNSUPPORTED(c, "keys rope.scaling.yarn_ext_factor and yarn_attn_factor "
+		    "other than 1 are not supported");
 	if (original > 0 && (rc = gguf_set(c, rope, "original_max_position_embeddings",
 	    json_integer((json_int_t)original))) != MODEL_OK)
 		return rc;

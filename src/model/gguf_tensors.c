@@ -154,8 +154,8 @@ part_path(struct safetensors *st, const char *first, uint64_t no, uint64_t count
 	snprintf(tail, sizeof tail, "-00001-of-%05" PRIu64 ".gguf", count);
 	m = strlen(tail);
 	if (n < m || strcmp(first + n - m, tail) != 0)
-		return BAD(st, first, "the first of %" PRIu64 " parts, whose name does not end with "
-		    "%s: the others cannot be found", count, tail);
+		return BAD(st, first, "the first of %" PRIu64 " parts, whose name does not end "
+		    "with %s: the others cannot be found", count, tail);
 	if (asprintf(path, "%.*s-%05" PRIu64 "-of-%05" PRIu64 ".gguf", (int)(n - m), first, no + 1,
 	    count) == -1) {
 		*path = NULL;

@@ -203,8 +203,8 @@ gguf_text(const struct gguf *g, const char *key, const char **text, size_t *len,
 	if (v->kind != GGUF_STRING)
 		return other_kind(g, v, "a string", err, errlen);
 	if (memchr(v->data, '\0', v->count) != NULL)
-		return model_file_fail(err, errlen, MODEL_EINVALID, g->path, "key %s: a string with "
-		    "a zero byte", key);
+		return model_file_fail(err, errlen, MODEL_EINVALID, g->path, "key %s: a string "
+		    "with a zero byte", key);
 	*text = (const char *)v->data;
 	*len = v->count;
 	return MODEL_OK;
