@@ -12,10 +12,10 @@ struct chat;
 
 /* Opens a chat template. config: what tokenizer_config.json would be of a model that is no folder,
  * and dir names that; NULL: the folder's files. name NULL: that of the model, from
- * chat_template.jinja, or chat_template of tokenizer_config.json or chat_template.json. Else name is
- * one of several in the folder, in additional_chat_templates/NAME.jinja or by name in chat_template
- * ("default" is the one without a name); a built-in one; or, with a slash or ".jinja" in it, a file.
- * Returns 0 or a CHAT_E* code with a message. */
+ * chat_template.jinja, or chat_template of tokenizer_config.json or chat_template.json. Else name
+ * is one of several in the folder, in additional_chat_templates/NAME.jinja or by name in
+ * chat_template ("default" is the one without a name); a built-in one; or, with a slash or ".jinja"
+ * in it, a file. Returns 0 or a CHAT_E* code with a message. */
 int chat_open(const char *dir, const json_t *config, const char *name, struct chat **out, char *err,
     size_t errlen);
 void chat_close(struct chat *);                /* NULL allowed */

@@ -147,8 +147,8 @@ model_folder_without_config(const char *dir, char *err, size_t errlen)
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "a LoRA adapter, not "
 		    "a model: merge it into its base model (merge_and_unload() of PEFT)");
 	if (holds_ending(dir, ".gguf", file))
-		return model_file_fail(err, errlen, MODEL_EIO, dir, "no config.json, but %s, a model "
-		    "of llama.cpp: name that file", file);
+		return model_file_fail(err, errlen, MODEL_EIO, dir, "no config.json, but %s, "
+		    "a model of llama.cpp: name that file", file);
 	if (holds(dir, "params.json"))
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "weights in the form "
 		    "of their authors (params.json): want the Hugging Face form, with config.json");
@@ -166,8 +166,8 @@ model_folder_without_weights(const char *dir, char *err, size_t errlen)
 		    "(%s) can hold programs and are not read: save the model again with "
 		    "save_pretrained() of transformers", file);
 	if (holds_ending(dir, ".gguf", file))
-		return model_file_fail(err, errlen, MODEL_EIO, dir, "no model.safetensors, but %s, a "
-		    "model of llama.cpp: name that file", file);
+		return model_file_fail(err, errlen, MODEL_EIO, dir, "no model.safetensors, but "
+		    "%s, a model of llama.cpp: name that file", file);
 	if (holds_ending(dir, ".safetensors", file) &&
 	    strcmp(file, "adapter_model.safetensors") != 0)
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "neither "

@@ -24,7 +24,8 @@ enum { DEFAULT_ALIGNMENT = 32, MOST_ALIGNMENT = 1 << 20, MOST_DEPTH = 4, MOST_NA
 
 static const unsigned sizes[GGUF_KINDS] = {
 	[GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_BOOL] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2,
-	[GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8
+	[GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4,
+	[GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8
 };
 
 /* Where the reader is */

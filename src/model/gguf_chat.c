@@ -37,7 +37,7 @@ take_text(struct reading *r, const char *key, json_t **out)
 
 /* Appends {"name": name, "template": text}; owns the text. */
 static int
-append(struct reading *r, json_t *list, const char *name, json_t *text)
+add_template(struct reading *r, json_t *list, const char *name, json_t *text)
 {
 	if (json_array_append_new(list, json_pack("{ss so}", "name", name, "template", text)) == 0)
 		return MODEL_OK;
@@ -55,12 +55,12 @@ take_templates(struct reading *r)
 	int rc = take_text(r, TEMPLATE, &text);
 
 	if (rc == MODEL_OK && text != NULL)
-		rc = append(r, list, "default", text);
+		rc = add_template(r, list, "default", text);
 	for (i = 0; rc == MODEL_OK && i < r->g->values; i++) {
 		v = &r->g->value[i];
 		if (strncmp(v->key, TEMPLATE ".", n) == 0 && (rc = take_text(r, v->key, &text)) ==
 		    MODEL_OK && text != NULL)
-			rc = append(r, list, v->key + n, text);
+			rc = add_template(r, list, v->key + n, text);
 	}
 	if (rc == MODEL_OK && json_array_size(list) > 0 &&
 	    json_object_set(r->json, "chat_template", list) != 0)

@@ -2,7 +2,7 @@
  *
  * SentencePiece's byte pair encoding joins the two neighbours that give the token with the best
  * score. As merges: each way to cut a token into two tokens, by the score of the whole; which is
- * how transformers makes a tokenizer.json (generate_merges() of convert_slow_tokenizer.py), with
+ * how transformers makes a tokenizer.json (generate_merges in convert_slow_tokenizer.py), with
  * the longer left part first, then the longer right one, where scores are equal. */
 #include <stdlib.h>
 #include <string.h>

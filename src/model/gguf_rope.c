@@ -1,7 +1,7 @@
 /* gguf_rope.c - rotary embedding of a GGUF file, as rope_scaling of config.json has it
  *
  * The scalings of Llama 3 and of Phi-3 are tensors there: of factors by which frequencies are
- * divided. Those of Llama 3 follow from four numbers (transformers' _compute_llama3_parameters()),
+ * divided. Those of Llama 3 follow from four numbers (transformers, _compute_llama3_parameters),
  * which are found again from the factors: so that the same model has the same identity, however
  * it is stored. */
 #include <endian.h>

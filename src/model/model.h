@@ -85,8 +85,8 @@ struct model {
 	size_t constant_bytes;                  /* of that block */
 	/* of the matrices on the device, where they do not stay in the mapping */
 	size_t matrix_bytes;
-	/* matrices whose rows a GGUF file has in another order: copies on the host, where the device
-	 * uses mapped ones; their bytes, also before they are made */
+	/* matrices whose rows a GGUF file has in another order: copies on the host, where the
+	 * device uses mapped ones; their bytes, also before they are made */
 	void **reordered;                       /* [n_reordered], at most two of each layer */
 	size_t n_reordered, reordered_bytes;
 	const struct ops *ops;                  /* the backend and device it was loaded for */

@@ -252,8 +252,8 @@ def tokenizer(folder, c, scores):
 def special(folder, c):
     """Ids and the chat template"""
     keys = {}
-    for name, which in (("bos", "bos_token_id"), ("eos", "eos_token_id"), ("padding", "pad_token_id")):
-        v = c.get(which)
+    for name, short in (("bos", "bos"), ("eos", "eos"), ("padding", "pad")):
+        v = c.get(f"{short}_token_id")
         if v is not None:
             keys[f"tokenizer.ggml.{name}_token_id"] = (U32, v[0] if isinstance(v, list) else v)
     path = folder / "tokenizer_config.json"
