@@ -33,6 +33,19 @@ identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 		tokenizer_fingerprint(s->tokenizer, ours);
 }
 
+/* --products f32 also has the products of few rows with weights in blocks take activations as they
+ * are: by default these round them to 8 bits. */
+static void
+choose_block_products(const struct model *m, int exact)
+{
+	if (!m->has_blocks)
+		return;
+	m->ops->blocks_in_f32(m->dev, exact);
+	if (!exact)
+		sign_text("block_products", "int8");
+	note("products of up to 64 rows with weights in blocks: in %s", exact ? "f32" : "int8");
+}
+
 /* --products. A GPU always rounds activations; only the CPU has the choice. */
 static void
 choose_products(struct model *m)
@@ -45,7 +58,9 @@ choose_products(struct model *m)
 		die(EXIT_USAGE, "--products: '%s' is not auto, f32 or bf16", type);
 	if (m->ops->products_in_bf16 == NULL)
 		return;
-	if (automatic ? m->id.weights_dtype == KV_BF16 : strcmp(type, "bf16") == 0)
+	choose_block_products(m, !automatic && strcmp(type, "f32") == 0);
+	if (automatic ? m->id.weights_dtype == KV_BF16 || m->has_blocks :
+	    strcmp(type, "bf16") == 0)
 		m->products_in_bf16 = m->ops->products_in_bf16(m->dev, 1);
 	m->ops->products_in_bf16(m->dev, 0);
 	if (!automatic && strcmp(type, "bf16") == 0 && !m->products_in_bf16)

@@ -1,8 +1,10 @@
 /* bind_layer.c - matrices, biases and norms of a layer, under the names that its family has */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "model/bind_layer.h"
 #include "model/family.h"
+#include "model/row_order.h"
 #include "model/safetensors.h"
 #include "model/tensor_shape.h"
 
@@ -18,18 +20,54 @@ need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const st
 	return rc;
 }
 
+/* *data <- the tensor's rows in our order, on the host. A device with memory of its own has copied
+ * them when weights() returns; where it has none, they stay with the model. */
+static int
+bind_reordered(struct loader *ld, const struct tensor *t, struct mat *w)
+{
+	struct model *m = ld->m;
+	void *copy;
+	int rc;
+
+	if ((rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
+	w->data = m->ops->weights(m->dev, copy, t->bytes);
+	if (w->data == copy)
+		m->reordered[m->n_reordered++] = copy;
+	else
+		free(copy);
+	return MODEL_OK;
+}
+
+/* Can the device compute with weights of this type? */
+static int
+check_type(struct loader *ld, const struct tensor *t)
+{
+	if (!weight_is_block(t->weight) || ld->m->ops->blocks_in_f32 != NULL)
+		return MODEL_OK;
+	return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: weights of type %s: a GPU computes with "
+	    "F32, F16 and BF16 only (--device cpu computes with them)", t->name, t->type);
+}
+
 /* Some rows of a tensor: out of them, from row `from` on. */
 static int
 bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out, uint32_t in,
     struct mat *w)
 {
-	const size_t row = in * kv_dtype_size(t->dtype), bytes = out * row;
+	const size_t row = weight_row_bytes(t->weight, in), bytes = out * row;
+	int rc;
 
-	*w = (struct mat){ .type = weight_type_of(t->dtype), .out = out, .in = in };
+	*w = (struct mat){ .type = t->weight, .out = out, .in = in };
 	ld->matrices += (bytes + 255) / 256 * 256;
-	if (ld->constants.host == NULL)
-		return MODEL_OK;
-	w->data = ld->m->ops->weights(ld->m->dev, (const uint8_t *)t->data + from * row, bytes);
+	ld->reordered += t->interleaved > 0 ? bytes : 0;
+	ld->m->has_blocks |= weight_is_block(t->weight);
+	if ((rc = check_type(ld, t)) != MODEL_OK || ld->constants.host == NULL)
+		return rc;
+	if (t->interleaved == 0)
+		w->data = ld->m->ops->weights(ld->m->dev, (const uint8_t *)t->data + from * row,
+		    bytes);
+	else if ((rc = bind_reordered(ld, t, w)) != MODEL_OK)
+		return rc;
 	if (w->data == NULL)
 		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", t->name);
 	return MODEL_OK;
@@ -49,15 +87,19 @@ bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, stru
 static int
 bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 {
+	void *host, *device, *copy = NULL;
 	const struct tensor *t;
-	void *host, *device;
 	int rc;
 
 	if ((rc = need(ld, name, n, 0, &t)) != MODEL_OK)
 		return rc;
 	device_block_reserve(&ld->constants, n * sizeof **v, &host, &device);
+	if (host != NULL && t->interleaved > 0 &&
+	    (rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
 	if (host != NULL)
-		kv_to_f32(host, t->data, t->dtype, n);
+		kv_to_f32(host, copy != NULL ? copy : t->data, t->dtype, n);
+	free(copy);
 	*v = device;
 	return MODEL_OK;
 }
@@ -74,7 +116,8 @@ bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm
 	rc = bind_vector(ld, weight, width, &norm->w);
 	norm->eps = (float)ld->m->id.norm_eps;
 	if (rc != MODEL_OK || ld->constants.host == NULL ||
-	    !(ld->m->family->flags & FAMILY_NORM_FROM_1))
+	    !(ld->m->family->flags & FAMILY_NORM_FROM_1) ||
+	    safetensors_find(ld->m->files, weight)->plus_one)
 		return rc;
 	for (i = 0; i < width; i++)
 		((float *)(void *)(ld->constants.host + at))[i] += 1;

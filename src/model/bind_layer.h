@@ -17,6 +17,7 @@ struct loader {
 	uint8_t *needed;        /* [tensors in the folder] 1: some part of the model asked for it */
 	struct device_block constants;
 	size_t matrices;        /* and of matrices, each a multiple of 256 */
+	size_t reordered;       /* of those whose rows are put in another order */
 	char *err;
 	size_t errlen;
 };

@@ -134,7 +134,7 @@ bind(struct loader *ld)
 	void *device, *window_device, *freq, *window_freq;
 	int rc;
 
-	ld->constants.used = ld->matrices = 0;
+	ld->constants.used = ld->matrices = ld->reordered = 0;
 	device_block_reserve(&ld->constants, frequencies, &freq, &device);
 	device_block_reserve(&ld->constants, frequencies, &window_freq, &window_device);
 	if (freq != NULL) {
@@ -190,8 +190,9 @@ open_folder(struct loader *ld, const char *dir)
 	    (rc = safetensors_open(dir, ld->overrides, &m->files, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	m->layer = calloc(m->id.layers, sizeof *m->layer);
+	m->reordered = calloc(m->id.layers, 2 * sizeof *m->reordered);
 	ld->needed = calloc(safetensors_count(m->files) + 1, 1);
-	if (m->layer == NULL || ld->needed == NULL)
+	if (m->layer == NULL || m->reordered == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = bind(ld)) != MODEL_OK ||
 	    (rc = leftovers_check(m->files, ld->needed, ld->overrides, ld->err, ld->errlen)) !=
@@ -199,6 +200,7 @@ open_folder(struct loader *ld, const char *dir)
 		return rc;
 	m->constant_bytes = ld->constants.used;
 	m->matrix_bytes = ld->matrices;
+	m->reordered_bytes = ld->reordered;
 	if ((rc = weights_hash(m->files, &m->reading, m->weights, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	return model_name_weights(m, NULL, ld->err, ld->errlen);
@@ -284,9 +286,14 @@ model_name_weights(struct model *m, const struct kv_model *snapshot, char *err, 
 void
 model_free(struct model *m)
 {
+	size_t i;
+
 	if (m == NULL)
 		return;
 	m->ops->free(m->dev, m->constants);
+	for (i = 0; i < m->n_reordered; i++)
+		free(m->reordered[i]);
+	free(m->reordered);
 	safetensors_close(m->files);
 	free(m->needed);
 	free(m->layer);
