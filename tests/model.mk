@@ -1,6 +1,7 @@
 # Unit tests of src/model/. They link its objects, not the archive: no backend, no tokenizer.
 
-model_folder_o = $(O)/src/ops/device_block.o $(patsubst %,$(O)/src/model/%.o,\
+model_folder_o = $(O)/src/ops/device_block.o \
+    $(O)/src/ops/weight_type.o $(patsubst %,$(O)/src/model/%.o,\
     config config_keys config_kind config_rope config_scale config_values config_window \
     family file_kind folder gguf gguf_arch gguf_config gguf_rope gguf_tensors gguf_type \
     gguf_value leftovers model model_files notice overrides rope row_order safetensors \

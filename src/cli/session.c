@@ -43,6 +43,8 @@ choose_products(struct model *m)
 	settings.products = NULL;
 	if (!automatic && strcmp(type, "f32") != 0 && strcmp(type, "bf16") != 0)
 		die(EXIT_USAGE, "--products: '%s' is not auto, f32 or bf16", type);
+	if (m->ops->blocks_in_f32 != NULL && !automatic)
+		m->ops->blocks_in_f32(m->dev, strcmp(type, "f32") == 0);
 	if (m->ops->products_in_bf16 == NULL)
 		return;
 	if (automatic ? m->id.weights_dtype == KV_BF16 : strcmp(type, "bf16") == 0)

@@ -37,13 +37,17 @@ struct loader {
 
 #define FAIL(ld, code, file, ...) model_file_fail((ld)->err, (ld)->errlen, code, file, __VA_ARGS__)
 
-/* Looks a tensor up that must be there, of a type we compute with. cols 0: a vector. */
+/* Looks a tensor up that must be there, of a type we compute with: matrices may be in blocks, where
+ * the backend takes these. cols 0: a vector. */
 static int
 need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const struct tensor **out)
 {
 	const struct safetensors *files = ld->m->files;
-	int rc = tensor_need(files, ld->m->dir, name, rows, cols, out, ld->err, ld->errlen);
+	const int blocks = cols != 0 && ld->m->ops->blocks_in_f32 != NULL;
+	int rc = tensor_of_shape(files, ld->m->dir, name, rows, cols, out, ld->err, ld->errlen);
 
+	if (rc == MODEL_OK && ((*out)->weight == 0 || (!blocks && (*out)->dtype == 0)))
+		return tensor_bad_type(*out, ld->err, ld->errlen);
 	if (rc == MODEL_OK)
 		ld->needed[*out - safetensors_at(files, 0)] = 1;
 	return rc;
@@ -73,10 +77,10 @@ static int
 bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out, uint32_t in,
     struct mat *w)
 {
-	const size_t row = in * kv_dtype_size(t->dtype), bytes = out * row;
+	const size_t row = weight_row_bytes(t->weight, in), bytes = out * row;
 	int rc;
 
-	*w = (struct mat){ .type = weight_type_of(t->dtype), .out = out, .in = in };
+	*w = (struct mat){ .type = t->weight, .out = out, .in = in };
 	ld->matrices += (bytes + 255) / 256 * 256;
 	ld->reordered += t->interleaved > 0 ? bytes : 0;
 	if (ld->constants.host == NULL)

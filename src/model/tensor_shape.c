@@ -21,7 +21,7 @@ show_shape(const struct tensor *t, char *text, size_t size)
 }
 
 int
-tensor_need(const struct safetensors *files, const char *where, const char *name, uint32_t rows,
+tensor_of_shape(const struct safetensors *files, const char *where, const char *name, uint32_t rows,
     uint32_t cols, const struct tensor **out, char *err, size_t errlen)
 {
 	struct tensor want = { .ndim = cols == 0 ? 1 : 2, .dim = { rows, cols } };
@@ -34,14 +34,24 @@ tensor_need(const struct safetensors *files, const char *where, const char *name
 		return model_file_fail(err, errlen, MODEL_EINVALID, t->file,
 		    "%s: want %s, file has %s", name, show_shape(&want, a, sizeof a),
 		    show_shape(t, b, sizeof b));
-	if (t->dtype == 0 && t->weight != 0)
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: weights of "
-		    "type %s are not supported: want BF16, F16 or F32", name, t->type);
-	if (t->dtype == 0)
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is "
-		    "not supported: want BF16, F16 or F32", name, t->type);
 	*out = t;
 	return MODEL_OK;
+}
+
+int
+tensor_bad_type(const struct tensor *t, char *err, size_t errlen)
+{
+	return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is not "
+	    "supported%s: want BF16, F16 or F32", t->name, t->type, t->weight != 0 ? " here" : "");
+}
+
+int
+tensor_need(const struct safetensors *files, const char *where, const char *name, uint32_t rows,
+    uint32_t cols, const struct tensor **out, char *err, size_t errlen)
+{
+	int rc = tensor_of_shape(files, where, name, rows, cols, out, err, errlen);
+
+	return rc == MODEL_OK && (*out)->dtype == 0 ? tensor_bad_type(*out, err, errlen) : rc;
 }
 
 int

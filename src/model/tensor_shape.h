@@ -11,6 +11,11 @@
 int tensor_need(const struct safetensors *, const char *where, const char *name, uint32_t rows,
     uint32_t cols, const struct tensor **out, char *err, size_t errlen);
 
+/* As tensor_need(), of any type; and the refusal of one that is not computed with there. */
+int tensor_of_shape(const struct safetensors *, const char *where, const char *name, uint32_t rows,
+    uint32_t cols, const struct tensor **out, char *err, size_t errlen);
+int tensor_bad_type(const struct tensor *, char *err, size_t errlen);
+
 /* *at <- the first value that is NaN or infinite. Returns 0 where all are finite. */
 int tensor_not_finite(const struct tensor *, size_t *at);
 
