@@ -39,12 +39,12 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	[[ "$stderr" == *'hf download'* ]]
 }
 
-@test "a GGUF file, any other file, and a folder with one are told what is needed" {
+@test "half a GGUF file, any other file, and a folder with a GGUF file are told what they are" {
 	printf 'GGUF\003' >model.gguf
-	refused 5 model.gguf 'model.gguf: a GGUF file' 'the folder that it was made from'
-	refused 1 m/model.safetensors 'a file: want a folder'
+	refused 3 model.gguf 'model.gguf: byte 4: truncated'
+	refused 1 m/model.safetensors 'a file: want a folder' 'or a GGUF file'
 	mkdir g && cp model.gguf g
-	refused 5 g 'g: model.gguf is a model of llama.cpp'
+	refused 1 g 'g: no config.json, but model.gguf, a model of llama.cpp: name that file'
 }
 
 @test "a folder of the hub's cache stands for the snapshot that refs/main names" {

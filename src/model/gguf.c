@@ -482,6 +482,23 @@ gguf_open(const char *path, struct gguf **out, char *err, size_t errlen)
 	return MODEL_OK;
 }
 
+int
+gguf_open_model(const char *path, struct gguf **out, char *err, size_t errlen)
+{
+	uint64_t no = 0;
+	int rc = gguf_open(path, out, err, errlen);
+
+	if (rc == MODEL_OK && (rc = gguf_whole(*out, "split.no", &no, err, errlen)) == MODEL_OK &&
+	    no > 0)
+		rc = model_file_fail(err, errlen, MODEL_EUNSUPPORTED, path, "part %" PRIu64 " of a "
+		    "split model: name the first one, whose name has -00001-of-", no + 1);
+	if (rc != MODEL_OK) {
+		gguf_close(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
 void
 gguf_close(struct gguf *g)
 {

@@ -53,6 +53,8 @@ int gguf_is(const char *path);
 /* Maps a file and checks all of its metadata and its directory against its size: counts, lengths,
  * types, dimensions, offsets, overlaps, keys and names that are there twice. */
 int gguf_open(const char *path, struct gguf **out, char *err, size_t errlen);
+/* As gguf_open(), for a model: another part of a split one than the first is refused. */
+int gguf_open_model(const char *path, struct gguf **out, char *err, size_t errlen);
 void gguf_close(struct gguf *);                        /* NULL allowed */
 
 /* NULL when there is none. */

@@ -437,7 +437,7 @@ gguf_config(const char *path, const struct overrides *overrides, json_t **out, c
 {
 	struct gguf_reading c = { .overrides = overrides, .err = err, .errlen = errlen };
 	struct gguf *g;
-	int rc = gguf_open(path, &g, err, errlen);
+	int rc = gguf_open_model(path, &g, err, errlen);
 
 	*out = NULL;
 	if (rc != MODEL_OK)

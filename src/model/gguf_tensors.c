@@ -228,16 +228,13 @@ gguf_tensors_add(struct safetensors *st, const char *path)
 	uint64_t count, no, all, rope = 0, i;
 	struct whole w;
 	struct gguf *g;
-	int rc = gguf_open(path, &g, st->err, st->errlen);
+	int rc = gguf_open_model(path, &g, st->err, st->errlen);
 
 	if (rc != MODEL_OK)
 		return rc;
 	if ((rc = gguf_architecture(g, &w.arch, st->err, st->errlen)) == MODEL_OK &&
-	    (rc = read_heads(st, g, w.arch, &w.heads, &w.kv_heads)) == MODEL_OK &&
-	    (rc = read_split(st, g, &count, &no)) == MODEL_OK && no > 0)
-		rc = FAIL(st, MODEL_EUNSUPPORTED, path, "part %" PRIu64 " of %" PRIu64 ": name the "
-		    "first, whose name ends with -00001-of-%05" PRIu64 ".gguf", no + 1, count,
-		    count);
+	    (rc = read_heads(st, g, w.arch, &w.heads, &w.kv_heads)) == MODEL_OK)
+		rc = read_split(st, g, &count, &no);
 	for (i = 0; rc == MODEL_OK && i < g->tensors; i++)
 		rope += is_of_rope(g->tensor[i].name);
 	all = UINT64_MAX;

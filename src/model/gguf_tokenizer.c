@@ -323,7 +323,7 @@ gguf_tokenizer(const char *path, json_t **out, char *err, size_t errlen)
 {
 	struct reading r = { .err = err, .errlen = errlen };
 	struct gguf *g;
-	int rc = gguf_open(path, &g, err, errlen);
+	int rc = gguf_open_model(path, &g, err, errlen);
 
 	*out = NULL;
 	if (rc != MODEL_OK)

@@ -220,7 +220,9 @@ def pre_of(t):
         return "smollm"
     if steps[0]["type"] == "ByteLevel":
         return "gpt-2"
-    return "llama-bpe" if "{1,3}" in steps[0]["pattern"]["Regex"] else "qwen2"
+    if "{1,3}" in steps[0]["pattern"]["Regex"]:
+        return "llama-bpe" if t["model"].get("ignore_merges") else "dbrx"
+    return "qwen2"
 
 
 def tokenizer(folder, c, scores):
@@ -246,6 +248,9 @@ def tokenizer(folder, c, scores):
     begins = [p for p in post.get("processors", [post]) if p.get("type") == "TemplateProcessing" and
               "SpecialToken" in p["single"][0]]
     keys["tokenizer.ggml.add_bos_token"] = (BOOL, bool(begins))
+    for p in begins:
+        name = p["single"][0]["SpecialToken"]["id"]
+        keys["tokenizer.ggml.bos_token_id"] = (U32, p["special_tokens"][name]["ids"][0])
     return keys
 
 
@@ -280,8 +285,7 @@ def read_folder(folder, with_tokenizer=True, scores=None):
     arch = ARCHS[c["model_type"]]
     keys, tensors = config(c, arch)
     if with_tokenizer:
-        keys.update(tokenizer(folder, c, scores))
-        keys.update(special(folder, c))
+        keys.update({**special(folder, c), **tokenizer(folder, c, scores)})
     return keys, tensors + [convert(*t, arch, c) for t in safetensors(folder)]
 
 
