@@ -26,7 +26,8 @@ struct loader {
 /* Each looks a tensor up, which must be there in this shape, and binds it where the constants have
  * memory. Returns MODEL_*. */
 int bind_matrix(struct loader *, const char *name, uint32_t out, uint32_t in, struct mat *);
-/* NAME.weight */
+int bind_vector(struct loader *, const char *name, uint32_t n, const float **);
+/* NAME.weight, and NAME.bias where norms have biases */
 int bind_norm(struct loader *, const char *name, uint32_t width, struct norm *);
 /* Matrices, biases and norms of layer l */
 int bind_layer(struct loader *, uint32_t l);

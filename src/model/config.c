@@ -161,7 +161,12 @@ read_biases(struct config *c, struct kv_model *id)
 		return rc;
 	if (flags & FAMILY_QKV_BIAS)
 		id->attention_bias = 1;
-	return MODEL_OK;
+	if (flags & FAMILY_USE_BIAS) {
+		id->attention_bias = c->family->biased;
+		rc = config_flag(c, c->json, "use_bias", &id->attention_bias);
+		id->mlp_bias = id->attention_bias;
+	}
+	return rc;
 }
 
 static int

@@ -19,7 +19,7 @@
 
 /* Names of the tensors outside of layers */
 struct outer_names {
-	char embed[TENSOR_NAME], head[TENSOR_NAME], norm[TENSOR_NAME];
+	char embed[TENSOR_NAME], head[TENSOR_NAME], head_bias[TENSOR_NAME], norm[TENSOR_NAME];
 };
 
 static struct outer_names
@@ -29,6 +29,7 @@ outer_names(const struct model *m)
 
 	snprintf(n.embed, sizeof n.embed, "%s.weight", m->family->names->embed);
 	snprintf(n.head, sizeof n.head, "%s.weight", m->family->names->head);
+	snprintf(n.head_bias, sizeof n.head_bias, "%s.bias", m->family->names->head);
 	snprintf(n.norm, sizeof n.norm, "%s", m->family->names->norm);
 	return n;
 }
@@ -144,6 +145,9 @@ bind(struct loader *ld)
 		if ((rc = bind_layer(ld, l)) != MODEL_OK)
 			return rc;
 	if ((rc = bind_norm(ld, names.norm, D, &m->norm)) != MODEL_OK)
+		return rc;
+	if ((m->family->flags & FAMILY_HEAD_BIAS) &&
+	    (rc = bind_vector(ld, names.head_bias, V, &m->head_bias)) != MODEL_OK)
 		return rc;
 	if (m->id.tied_embeddings)
 		return bind_tied_head(ld, &names);

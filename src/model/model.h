@@ -76,6 +76,7 @@ struct model {
 	 * own */
 	struct rotary rope, no_rope, window_rope;
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
+	const float *head_bias;                 /* device f32 [V]; NULL: none */
 	struct norm norm;                       /* before the head */
 	struct model_layer *layer;              /* [L] */
 

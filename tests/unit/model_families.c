@@ -79,6 +79,34 @@ test_glm(void)
 	CHECK(m.id.attention_bias == 0 && m.id.rope_width == 0, "GLM: %u", m.id.rope_width);
 }
 
+/* Keys that have another name in a family, and what is there where nothing says so. */
+static void
+test_names(void)
+{
+	struct model m = accept("{'model_type':'exaone','architectures':null,'-rms_norm_eps':0,"
+	    "'-num_hidden_layers':0,'-hidden_act':0,'num_layers':7,'layer_norm_epsilon':1e-3,"
+	    "'activation_function':'silu'}", NULL);
+
+	CHECK(m.id.layers == 7 && m.id.norm_eps == 1e-3, "EXAONE: %u", m.id.layers);
+	m = accept("{'model_type':'starcoder2','architectures':null,'-rms_norm_eps':0,"
+	    "'norm_epsilon':1e-3,'layer_norm_epsilon':1e-3,'hidden_act':'gelu_pytorch_tanh'}",
+	    NULL);
+	CHECK(m.id.attention_bias && m.id.mlp_bias && m.id.norm_eps == 1e-3 && m.id.window == 0,
+	    "StarCoder2");
+	m = accept("{'model_type':'starcoder2','architectures':null,'use_bias':false,"
+	    "'hidden_act':'gelu_pytorch_tanh'}", NULL);
+	CHECK(!m.id.attention_bias && !m.id.mlp_bias, "StarCoder2 without biases");
+	m = accept("{'model_type':'stablelm','architectures':null,'-attention_bias':0,"
+	    "'-rope_scaling':0,'use_qkv_bias':true}", NULL);
+	CHECK(m.id.attention_bias && m.id.rope_width == 16, "StableLM: %u", m.id.rope_width);
+	m = accept("{'model_type':'cohere','architectures':null}", NULL);
+	CHECK(m.logits_scale == 0.0625f && m.id.logits_scaling == 16 && m.id.tied_embeddings,
+	    "Command R: %g", m.id.logits_scaling);
+	m = accept("{'model_type':'cohere2','architectures':null,'logit_scale':1}", NULL);
+	CHECK(m.id.logits_scaling == 0 && m.id.rope_skip == 4 && kv_layer_window(&m.id, 0) == 4096,
+	    "Command R7B: %u", m.id.rope_skip);
+}
+
 /* Queries that depend on their position. */
 static void
 test_query_beta(void)
@@ -146,13 +174,33 @@ test_families(void)
 #define SMOLLM3 "'model_type':'smollm3','architectures':null,"
 #define PHI3 "'model_type':'phi3','architectures':null,"
 
+#define PHI2 "'model_type':'phi','architectures':null,'hidden_act':'gelu_new',"
+#define COHERE "'model_type':'cohere','architectures':null,"
+
 static const struct {
 	const char *patch;
 	int code;
 	const char *message;
 } refused[] = {
 	{ "{'model_type':'gpt_neox','foo':1}", MODEL_EUNSUPPORTED,
-	    "model_type \"gpt_neox\" is not supported; supported are llama, " },
+	    "model_type \"gpt_neox\" is not supported (queries, keys and values of a head" },
+	{ "{'model_type':'no_such'}", MODEL_EUNSUPPORTED,
+	    "model_type \"no_such\" is not supported: kvpipe(7), Families, lists what is" },
+	{ "{'model_type':'hunyuan_v1_dense'}", MODEL_EUNSUPPORTED,
+	    "(norms of queries and keys behind rotary embedding)" },
+	{ "{'model_type':'qwen3_5'}", MODEL_EUNSUPPORTED, "(linear attention)" },
+	{ "{" PHI2 "'qk_layernorm':true}", MODEL_EUNSUPPORTED, "qk_layernorm true is not" },
+	{ "{" PHI2 "'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "hidden_act \"gelu\" is not" },
+	{ "{" COHERE "'use_qk_norm':true}", MODEL_EUNSUPPORTED, "use_qk_norm true is not" },
+	{ "{" COHERE "'rms_norm_eps':1e-6,'layer_norm_eps':1e-5}", MODEL_EINVALID,
+	    "rms_norm_eps and layer_norm_eps differ (--allow-config layer_norm_eps ignores it)" },
+	{ "{'model_type':'olmo','architectures':null,'clip_qkv':8.0}", MODEL_EUNSUPPORTED,
+	    "clip_qkv 8.0 is not supported" },
+	{ "{'model_type':'seed_oss','architectures':null,'attention_out_bias':true}",
+	    MODEL_EUNSUPPORTED, "attention_out_bias true is not supported" },
+	{ "{'model_type':'stablelm','architectures':null,'use_parallel_residual':true}",
+	    MODEL_EUNSUPPORTED, "use_parallel_residual true is not supported" },
+	{ "{'num_layers':8}", MODEL_EUNSUPPORTED, "unknown key \"num_layers\"" },
 	{ "{'model_type':'bert'}", MODEL_EUNSUPPORTED, "\"bert\" is not supported (an encoder)" },
 	{ "{'model_type':'mixtral'}", MODEL_EUNSUPPORTED, "(a mixture of experts)" },
 	{ "{'model_type':'mistral','architectures':null,'mlp_bias':true}", MODEL_EUNSUPPORTED,
@@ -208,6 +256,7 @@ main(void)
 	test_windows();
 	test_query_beta();
 	test_glm();
+	test_names();
 	test_families();
 	test_refused();
 	return failures != 0;
