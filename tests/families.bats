@@ -105,6 +105,14 @@ setup() {
 	recorded phi cohere cohere-biases cohere2
 }
 
+@test "the text part of a model that sees images is what transformers computes" {
+	recorded gemma3-wrapped mistral3 mistral3-inner
+	echo '1 2 3' >ids
+	run -0 --separate-stderr kv-prefill -m "$(family mistral3)" --ids -o x.kv ids
+	[[ "$stderr" == *"ignored tensors that are not the model's: 1 (vision_tower.no_such.weight)" ]] || fail "$stderr"
+	[ "$(see x.kv 's.head["model"]["architecture"]')" = mistral ]
+}
+
 @test "with weights of bf16 a family is what transformers computes of them in f32" {
 	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2,olmo3,exaone4,ministral3,glm,glm4}-bf16 \
 		{ernie4_5,helium,seed_oss,internlm3,exaone,arcee,nemotron,starcoder2,phi,stablelm,olmo,cohere,cohere2}-bf16

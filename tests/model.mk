@@ -2,6 +2,7 @@
 
 model_folder_o = $(O)/src/ops/device_block.o $(patsubst %,$(O)/src/model/%.o,\
     bind_layer config config_keys config_kind config_rope config_scale config_values config_window \
+    config_wrapper \
     family file_kind folder leftovers model model_files notice overrides rope safetensors \
     safetensors_shards tensor_shape weights_hash weights_known)
 model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_families model_load \

@@ -1,10 +1,27 @@
 /* bind_layer.c - matrices, biases and norms of a layer, under the names that its family has */
 #include <stdio.h>
+#include <string.h>
 
 #include "model/bind_layer.h"
 #include "model/family.h"
 #include "model/safetensors.h"
 #include "model/tensor_shape.h"
+
+/* The language model of a model that sees images stands in language_model, around "model." or
+ * within it. */
+const char *
+tensor_name(const struct model *m, const char *name, const char *what, char full[TENSOR_NAME])
+{
+	static const char within[] = "model.language_model.embed_tokens.weight";
+	const int inner = m->wrapped && safetensors_find(m->files, within) != NULL;
+	const int outer = m->wrapped && !inner;
+
+	if (inner && strncmp(name, "model.", 6) == 0)
+		snprintf(full, TENSOR_NAME, "model.language_model.%s%s", name + 6, what);
+	else
+		snprintf(full, TENSOR_NAME, "%s%s%s", outer ? "language_model." : "", name, what);
+	return full;
+}
 
 /* Looks a tensor up that must be there, of a type we compute with. cols 0: a vector. */
 static int
@@ -108,8 +125,10 @@ static const char *
 part_name(const struct loader *ld, uint32_t l, const char *part, const char *what,
     char full[TENSOR_NAME])
 {
-	snprintf(full, TENSOR_NAME, "%s.%u.%s%s", ld->m->family->names->layers, l, part, what);
-	return full;
+	char name[TENSOR_NAME];
+
+	snprintf(name, sizeof name, "%s.%u.%s", ld->m->family->names->layers, l, part);
+	return tensor_name(ld->m, name, what, full);
 }
 
 /* A part of a layer that is a matrix, or one of several on top of each other in one tensor */

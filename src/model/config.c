@@ -175,7 +175,8 @@ read_config(struct config *c, struct model *m)
 	struct kv_model *id = &m->id;
 	int rc;
 
-	if ((rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
+	if ((rc = config_unwrap(c, &m->wrapped)) != MODEL_OK ||
+	    (rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
 		return rc;
 	m->family = c->family;
 	id->norm_eps = c->family->eps;

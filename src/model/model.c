@@ -27,10 +27,10 @@ outer_names(const struct model *m)
 {
 	struct outer_names n;
 
-	snprintf(n.embed, sizeof n.embed, "%s.weight", m->family->names->embed);
-	snprintf(n.head, sizeof n.head, "%s.weight", m->family->names->head);
-	snprintf(n.head_bias, sizeof n.head_bias, "%s.bias", m->family->names->head);
-	snprintf(n.norm, sizeof n.norm, "%s", m->family->names->norm);
+	tensor_name(m, m->family->names->embed, ".weight", n.embed);
+	tensor_name(m, m->family->names->head, ".weight", n.head);
+	tensor_name(m, m->family->names->head, ".bias", n.head_bias);
+	tensor_name(m, m->family->names->norm, "", n.norm);
 	return n;
 }
 
@@ -191,7 +191,8 @@ open_folder(struct loader *ld, const char *dir)
 	if (m->layer == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = bind(ld)) != MODEL_OK ||
-	    (rc = leftovers_check(m->files, ld->needed, ld->overrides, ld->err, ld->errlen)) !=
+	    (rc = leftovers_check(m->files, ld->needed, m->wrapped, ld->overrides, ld->err,
+	    ld->errlen)) !=
 	    MODEL_OK)
 		return rc;
 	m->constant_bytes = ld->constants.used;

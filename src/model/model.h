@@ -48,6 +48,7 @@ struct model_layer {
 
 struct model {
 	const struct family *family;
+	int wrapped;                            /* 1: the text part of a model that sees images */
 	/* 1 where there is none: of embeddings, queries (after rotary embedding, so that logits are
 	 * q.k/sqrt(E)), what layers add, logits */
 	float embedding_scale, query_scale, residual_scale, logits_scale;

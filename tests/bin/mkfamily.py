@@ -94,8 +94,8 @@ CASES = {
                              "mlp_bias": True, "residual_dropout": 0.1}),
     "internlm3": ("InternLM3", {"hidden_size": 48, "bias": False, "qkv_bias": False}),
     "exaone": ("Exaone", {
-        "hidden_size": 48, "hidden_act": "absent", "activation_function": "silu", "rms_norm_eps": "absent",
-        "layer_norm_epsilon": 1e-5, "num_hidden_layers": "absent", "num_layers": LAYERS,
+        "hidden_size": 48, "hidden_act": "absent", "activation_function": "silu",
+        "rms_norm_eps": "absent", "layer_norm_epsilon": 1e-5, "num_hidden_layers": "absent", "num_layers": LAYERS,
         "rope_scaling": LLAMA3}),
     "arcee": ("Arcee", {"hidden_size": 48, "hidden_act": "relu2", "rope_scaling": YARN}),
     "arcee-biases": ("Arcee", {"hidden_size": 48, "hidden_act": "relu2", "attention_bias": True,
@@ -144,6 +144,12 @@ CASES = {
         attention_bias=True, query_pre_attn_scalar=20, final_logit_softcapping=20.0,
         rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),
+    "gemma3-wrapped": ("Gemma3", dict(GELU, sliding_window=8, query_pre_attn_scalar=12, hidden_size=48,
+                                      layer_types=[SLIDING, FULL] * 2)),
+    "mistral3": ("Mistral", {"sliding_window": None}),
+    "mistral3-inner": ("Ministral3", {
+        "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
+            YARN, rope_theta=5000.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)}),
 }
 # Families with weights of bf16, as most models are published. Not Gemma: it rounds the root of the
 # width, by which it multiplies embeddings, to the type that it computes in, and here that of the
@@ -152,6 +158,15 @@ CASES.update({f"{name}-bf16": CASES[name] for name in (
     "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
     "olmo3", "exaone4", "ministral3", "glm", "glm4", "ernie4_5", "helium", "seed_oss", "internlm3",
     "exaone", "arcee", "nemotron", "starcoder2", "phi", "stablelm", "olmo", "cohere", "cohere2")})
+# Models that see images: (class, where the names of tensors say language_model, vision_config)
+VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 28,
+          "num_attention_heads": 2, "patch_size": 14}
+WRAPPED = {
+    "gemma3-wrapped": ("Gemma3", "outer", dict(VISION, model_type="siglip_vision_model")),
+    "mistral3": ("Mistral3", "outer", dict(VISION, model_type="pixtral", head_dim=8)),
+    "mistral3-inner": ("Mistral3", "inner", dict(VISION, model_type="pixtral", head_dim=8)),
+}
+OUTSIDE = ("architectures", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype")
 MODEL_TYPES = {"Gemma3": "gemma3_text", "SeedOss": "seed_oss"}
 # Tensors of a layer: those of Llama, and in place of some those that a family has. q, kv, D and F
 # are widths; None: there is none.
@@ -214,6 +229,28 @@ def config(name):
     return {key: v for key, v in {**base, **more}.items() if v != "absent"}
 
 
+def file_config(name):
+    """What config.json has: in WRAPPED cases the configuration is that of the text part."""
+    c = config(name)
+    if name not in WRAPPED:
+        return c
+    outer, text = WRAPPED[name][0], {k: v for k, v in c.items() if k not in OUTSIDE}
+    return {"architectures": [outer + "ForConditionalGeneration"], "model_type": outer.lower(),
+            "text_config": text, "vision_config": WRAPPED[name][2], "image_token_index": 5,
+            **{k: c[k] for k in OUTSIDE[1:]}}
+
+
+def file_name(name, tensor):
+    """Where the text part of a WRAPPED case has a tensor."""
+    if tensor == VISION_TENSOR:
+        return tensor
+    form = WRAPPED.get(name, (None, ""))[1]
+    if form == "outer":
+        return "language_model." + tensor
+    return tensor.replace("model.", "model.language_model.", 1) if form == "inner" and \
+        tensor.startswith("model.") else tensor
+
+
 def projections(name, c):
     """(tensor, rows, columns, with a bias) of a layer's matrices."""
     family = CASES[name][0]
@@ -257,6 +294,11 @@ def shapes(name, c):
         yield "lm_head.weight", (VOCAB, D)
     if family == "Phi":
         yield "lm_head.bias", (VOCAB,)
+    if name in WRAPPED:                 # a part that sees images
+        yield VISION_TENSOR, (3,)
+
+
+VISION_TENSOR = "vision_tower.no_such.weight"
 
 
 def values(rng, tensor, shape):
@@ -279,15 +321,16 @@ def write(name, folder, tokenizer):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     c, rng = config(name), random.Random(name)
-    (folder / "config.json").write_text(json.dumps(c, indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(file_config(name), indent=2) + "\n")
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
     header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
     for tensor, shape in shapes(name, c):
         data.append(values(rng, tensor, shape).tobytes())
         if is_bf16(name):
             data[-1] = bf16(data[-1])
-        header[tensor] = {"dtype": "BF16" if is_bf16(name) else "F32", "shape": shape,
-                          "data_offsets": [at, at + len(data[-1])]}
+        header[file_name(name, tensor)] = {
+            "dtype": "BF16" if is_bf16(name) else "F32", "shape": shape,
+            "data_offsets": [at, at + len(data[-1])]}
         at += len(data[-1])
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

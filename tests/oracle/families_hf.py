@@ -2,9 +2,9 @@
 """families_hf.py FOLDER ...: what transformers computes of each model folder, for families.py
 
 Reads FOLDER/ids, writes FOLDER/hf.npz: logits [T][V] at every position, keys and values
-[L][G][T][E] as they lie in its cache (keys of GLM in the order of snapshots), the attention [L][H][T] that each row receives, and the 64
-tokens that it would go on with, each the likeliest. In f32, attention "eager". Needs PyTorch and
-transformers.
+[L][G][T][E] as they lie in its cache (keys of GLM in the order of snapshots), the attention
+[L][H][T] that each row receives, and the 64 tokens that it would go on with, each the likeliest.
+In f32, attention "eager". Needs PyTorch and transformers.
 """
 
 import pathlib
@@ -37,7 +37,9 @@ def half_split(config, l, keys):
 
 def run(folder):
     ids = [int(word) for word in (folder / "ids").read_text().split()]
-    model = transformers.AutoModelForCausalLM.from_pretrained(
+    wrapped = '"text_config"' in (folder / "config.json").read_text()
+    kind = "ImageTextToText" if wrapped else "CausalLM"
+    model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         # a cache that does not know of windows, and keeps all rows

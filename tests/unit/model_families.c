@@ -107,6 +107,25 @@ test_names(void)
 	    "Command R7B: %u", m.id.rope_skip);
 }
 
+#define TEXT "'model_type':'gemma3','architectures':['Gemma3ForConditionalGeneration']," \
+	"'-hidden_act':0,'-head_dim':0,'-rope_scaling':0,'-rope_theta':0,'-hidden_size':0," \
+	"'-num_attention_heads':0,'-num_key_value_heads':0,'-vocab_size':0,'vision_config':{}," \
+	"'-bos_token_id':0,'-eos_token_id':0,'text_config':{'model_type':'gemma3_text'," \
+	"'hidden_size':2560,'num_hidden_layers':34"
+
+/* The text part of a model that sees images: its keys, those around it, and what files leave out */
+static void
+test_text_part(void)
+{
+	struct model m = accept("{" TEXT "},'eos_token_id':[1,106]}", NULL);
+
+	CHECK(m.wrapped && strcmp(m.id.architecture, "gemma3_text") == 0, "%s", m.id.architecture);
+	CHECK(m.id.layers == 34 && m.id.query_heads == 8 && m.id.kv_heads == 4 &&
+	    m.id.vocabulary == 262208 && m.id.head_width == 256 && m.n_eos == 2, "Gemma 3");
+	m = accept("{}", NULL);
+	CHECK(!m.wrapped, "Llama");
+}
+
 /* Queries that depend on their position. */
 static void
 test_query_beta(void)
@@ -200,6 +219,14 @@ static const struct {
 	    MODEL_EUNSUPPORTED, "attention_out_bias true is not supported" },
 	{ "{'model_type':'stablelm','architectures':null,'use_parallel_residual':true}",
 	    MODEL_EUNSUPPORTED, "use_parallel_residual true is not supported" },
+	{ "{" TEXT ",'mystery':1}}", MODEL_EUNSUPPORTED, "unknown key \"mystery\"" },
+	{ "{" TEXT "},'mystery':1}", MODEL_EUNSUPPORTED, "unknown key \"mystery\"" },
+	{ "{" TEXT "},'quantization_config':{'quant_method':'fp8'}}", MODEL_EUNSUPPORTED,
+	    "quantised weights (fp8)" },
+	{ "{'model_type':'mistral3','architectures':null,'text_config':{'model_type':'qwen2'}}",
+	    MODEL_EUNSUPPORTED, "text_config: model_type \"qwen2\" is not supported in a model" },
+	{ "{'model_type':'mistral3','text_config':{'model_type':'mistral'}}", MODEL_EUNSUPPORTED,
+	    "want Mistral3ForConditionalGeneration" },
 	{ "{'num_layers':8}", MODEL_EUNSUPPORTED, "unknown key \"num_layers\"" },
 	{ "{'model_type':'bert'}", MODEL_EUNSUPPORTED, "\"bert\" is not supported (an encoder)" },
 	{ "{'model_type':'mixtral'}", MODEL_EUNSUPPORTED, "(a mixture of experts)" },
@@ -257,6 +284,7 @@ main(void)
 	test_query_beta();
 	test_glm();
 	test_names();
+	test_text_part();
 	test_families();
 	test_refused();
 	return failures != 0;
