@@ -95,8 +95,8 @@ CASES = {
     "internlm3": ("InternLM3", {"hidden_size": 48, "bias": False, "qkv_bias": False}),
     "exaone": ("Exaone", {
         "hidden_size": 48, "hidden_act": "absent", "activation_function": "silu",
-        "rms_norm_eps": "absent", "layer_norm_epsilon": 1e-5, "num_hidden_layers": "absent", "num_layers": LAYERS,
-        "rope_scaling": LLAMA3}),
+        "rms_norm_eps": "absent", "layer_norm_epsilon": 1e-5, "num_hidden_layers": "absent",
+        "num_layers": LAYERS, "rope_scaling": LLAMA3}),
     "arcee": ("Arcee", {"hidden_size": 48, "hidden_act": "relu2", "rope_scaling": YARN}),
     "arcee-biases": ("Arcee", {"hidden_size": 48, "hidden_act": "relu2", "attention_bias": True,
                                "mlp_bias": True}),
@@ -121,7 +121,7 @@ CASES = {
         "tie_word_embeddings": True}),
     "cohere2": ("Cohere2", {
         "rms_norm_eps": "absent", "layer_norm_eps": 1e-5, "logit_scale": 0.5,
-        "tie_word_embeddings": True, "sliding_window": 9, "sliding_window_pattern": 2}),
+        "tie_word_embeddings": True, "sliding_window": 9, "layer_types": [SLIDING, FULL] * 2}),
     "mistral-window": ("Mistral", {"sliding_window": 7}),
     "ministral": ("Ministral", {"sliding_window": 9,
                                 "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
@@ -144,8 +144,8 @@ CASES = {
         attention_bias=True, query_pre_attn_scalar=20, final_logit_softcapping=20.0,
         rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),
-    "gemma3-wrapped": ("Gemma3", dict(GELU, sliding_window=8, query_pre_attn_scalar=12, hidden_size=48,
-                                      layer_types=[SLIDING, FULL] * 2)),
+    "gemma3-wrapped": ("Gemma3", dict(GELU, hidden_size=48, sliding_window=8, layer_types=[SLIDING, FULL] * 2,
+                                      query_pre_attn_scalar=12)),
     "mistral3": ("Mistral", {"sliding_window": None}),
     "mistral3-inner": ("Ministral3", {
         "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
