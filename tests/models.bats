@@ -90,6 +90,18 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	run -0 kv-check seen.kv
 }
 
+@test "a key of the text part of a model that sees images is passed over by its own name" {
+	"$PYTHON" -c 'import json
+c = json.load(open("m/config.json"))
+text = dict(c, model_type="mistral", mystery=1)
+del text["architectures"]
+c = {"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"], "text_config": text}
+json.dump(c, open("m/config.json", "w"))'
+	refused 5 m 'm/config.json: unknown key "mystery"' '--allow-config mystery'
+	run -3 --separate-stderr kv-prefill -m m --allow-config mystery -o x.kv text
+	[[ "$stderr" == *'no tensor language_model.model.embed_tokens.weight' || "$stderr" == *'no tensor language_model.lm_head.weight'* ]] || fail "$stderr"
+}
+
 # follow_hints: runs kv-prefill with each --allow-config that the message of a refusal names, until it goes, or names none that is new
 follow_hints() {
 	local allowed=() key

@@ -85,23 +85,35 @@ project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 		    m->id.rope_original_max_position);
 }
 
-/* ws->x += the output of attention, from ws->o, and then of the feed-forward network */
+/* ws->x += the output of the feed-forward network */
+static void
+add_network(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
+{
+	const struct model_layer *w = &m->layer[l];
+
+	if (w->ffn_adds != NULL || w->ffn_bias.up != NULL)
+		run_ffn_with(m->ops, m->dev, ws->x, &w->ffn, &w->ffn_bias, w->ffn_adds, ws->xn,
+		    ws->gate, ws->up, N);
+	else
+		run_ffn(m->ops, m->dev, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
+}
+
+/* ws->x += the output of attention, from ws->o, and then of the feed-forward network. Where both
+ * read the same stream the network comes first: attention has read it already. */
 static void
 add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 {
+	const int parallel = (m->family->flags & FAMILY_PARALLEL) != 0;
 	const struct model_layer *w = &m->layer[l];
 	const struct adapter *a = ws->adapter;
 
+	if (parallel)
+		add_network(m, ws, l, N);
 	run_add(m->ops, m->dev, ws->x, ws->o, &w->wo, w->bo, w->attention_adds, ws->xn, N);
-	if (a == NULL && (w->ffn_adds != NULL || w->ffn_bias.gate != NULL)) {
-		run_ffn_with(m->ops, m->dev, ws->x, &w->ffn, &w->ffn_bias, w->ffn_adds, ws->xn,
-		    ws->gate, ws->up, N);
+	if (a == NULL && !parallel)
+		add_network(m, ws, l, N);
+	if (a == NULL)
 		return;
-	}
-	if (a == NULL) {
-		run_ffn(m->ops, m->dev, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
-		return;
-	}
 	lora_add(m->ops, m->dev, ws->x, ws->o, &a->layer[l].o, a->scratch, N);
 	lora_ffn(m->ops, m->dev, ws->x, &w->ffn, &a->layer[l], ws->xn, ws->gate, ws->up, a->scratch,
 	    N);
@@ -310,7 +322,7 @@ forward(const struct model *m, struct sequence *s, struct workspace *ws, const u
 void
 make_logits(const struct model *m, struct workspace *ws, float *out, const float *x, uint32_t N)
 {
-	const struct product head = { out, &m->head, NULL };
+	const struct product head = { out, &m->head, m->head_bias };
 	const size_t all = (size_t)N * m->id.vocabulary;
 
 	run_project(m->ops, m->dev, &head, 1, x, &m->norm, ws->xn, N);

@@ -1,12 +1,29 @@
 /* bind_layer.c - matrices, biases and norms of a layer, under the names that its family has */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/bind_layer.h"
 #include "model/family.h"
 #include "model/row_order.h"
 #include "model/safetensors.h"
 #include "model/tensor_shape.h"
+
+/* The language model of a model that sees images stands in language_model, around "model." or
+ * within it. */
+const char *
+tensor_name(const struct model *m, const char *name, const char *what, char full[TENSOR_NAME])
+{
+	static const char within[] = "model.language_model.embed_tokens.weight";
+	const int inner = m->wrapped && safetensors_find(m->files, within) != NULL;
+	const int outer = m->wrapped && !inner;
+
+	if (inner && strncmp(name, "model.", 6) == 0)
+		snprintf(full, TENSOR_NAME, "model.language_model.%s%s", name + 6, what);
+	else
+		snprintf(full, TENSOR_NAME, "%s%s%s", outer ? "language_model." : "", name, what);
+	return full;
+}
 
 /* Looks a tensor up that must be there, of a type we compute with. cols 0: a vector. */
 static int
@@ -84,7 +101,7 @@ bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, stru
 	return bind_rows(ld, t, 0, out, in, w);
 }
 
-static int
+int
 bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 {
 	void *host, *device, *copy = NULL;
@@ -104,20 +121,42 @@ bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 	return MODEL_OK;
 }
 
+static int
+bind_ones(struct loader *ld, uint32_t n, const float **v)
+{
+	void *host, *device;
+	uint32_t i;
+
+	device_block_reserve(&ld->constants, n * sizeof **v, &host, &device);
+	for (i = 0; host != NULL && i < n; i++)
+		((float *)host)[i] = 1;
+	*v = device;
+	return MODEL_OK;
+}
+
 int
 bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm)
 {
-	const size_t at = ld->constants.used;
-	char weight[TENSOR_NAME];
+	const enum family_norm kind = ld->m->family->norm;
+	char full[TENSOR_NAME];
+	size_t at;
 	uint32_t i;
 	int rc;
 
-	snprintf(weight, sizeof weight, "%s.weight", name);
-	rc = bind_vector(ld, weight, width, &norm->w);
 	norm->eps = (float)ld->m->id.norm_eps;
+	norm->centred = kind != NORM_RMS;
+	if (kind == NORM_LAYER_BARE)
+		return bind_ones(ld, width, &norm->w);
+	snprintf(full, sizeof full, "%s.bias", name);
+	if (kind == NORM_LAYER_BIASED &&
+	    (rc = bind_vector(ld, full, width, &norm->bias)) != MODEL_OK)
+		return rc;
+	at = ld->constants.used;
+	snprintf(full, sizeof full, "%s.weight", name);
+	rc = bind_vector(ld, full, width, &norm->w);
 	if (rc != MODEL_OK || ld->constants.host == NULL ||
 	    !(ld->m->family->flags & FAMILY_NORM_FROM_1) ||
-	    safetensors_find(ld->m->files, weight)->plus_one)
+	    safetensors_find(ld->m->files, full)->plus_one)
 		return rc;
 	for (i = 0; i < width; i++)
 		((float *)(void *)(ld->constants.host + at))[i] += 1;
@@ -129,8 +168,10 @@ static const char *
 part_name(const struct loader *ld, uint32_t l, const char *part, const char *what,
     char full[TENSOR_NAME])
 {
-	snprintf(full, TENSOR_NAME, "%s.%u.%s%s", ld->m->family->names->layers, l, part, what);
-	return full;
+	char name[TENSOR_NAME];
+
+	snprintf(name, sizeof name, "%s.%u.%s", ld->m->family->names->layers, l, part);
+	return tensor_name(ld->m, name, what, full);
 }
 
 /* A part of a layer that is a matrix, or one of several on top of each other in one tensor */
@@ -189,19 +230,25 @@ bind_projections(struct loader *ld, uint32_t l)
 	const int qkv = id->attention_bias;
 	const int o = qkv && !(flags & (FAMILY_QKV_BIAS | FAMILY_O_PLAIN));
 	const int mlp = id->mlp_bias;
-	const struct part list[] = {
+	const struct part attention[] = {
 		{ is->qkv != NULL ? is->qkv : is->q, q, D, &y->wq, qkv ? &y->bq : NULL },
 		{ is->k, kv, D, &y->wk, qkv ? &y->bk : NULL },
 		{ is->v, kv, D, &y->wv, qkv ? &y->bv : NULL },
 		{ is->o, D, q, &y->wo, o ? &y->bo : NULL },
+	}, network[] = {
 		{ is->gate_up != NULL ? is->gate_up : is->gate, F, D, &y->ffn.gate,
 		    mlp ? &y->ffn_bias.gate : NULL },
 		{ is->up, F, D, &y->ffn.up, mlp ? &y->ffn_bias.up : NULL },
 		{ is->down, D, F, &y->ffn.down, mlp ? &y->ffn_bias.down : NULL },
 	};
 
+	const int gated = network[0].name != NULL;
+	int rc;
+
 	y->ffn.act = ld->m->family->act;
-	return bind_parts(ld, l, list, sizeof list / sizeof list[0]);
+	if ((rc = bind_parts(ld, l, attention, 4)) != MODEL_OK)
+		return rc;
+	return bind_parts(ld, l, gated ? network : network + 1, gated ? 3 : 2);
 }
 
 static int

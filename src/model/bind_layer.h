@@ -24,10 +24,16 @@ struct loader {
 
 #define FAIL(ld, code, file, ...) model_file_fail((ld)->err, (ld)->errlen, code, file, __VA_ARGS__)
 
+/* full <- the name in the files of a tensor that the family calls name, with what behind it.
+ * Returns full */
+const char *tensor_name(const struct model *, const char *name, const char *what,
+    char full[TENSOR_NAME]);
+
 /* Each looks a tensor up, which must be there in this shape, and binds it where the constants have
  * memory. Returns MODEL_*. */
 int bind_matrix(struct loader *, const char *name, uint32_t out, uint32_t in, struct mat *);
-/* NAME.weight */
+int bind_vector(struct loader *, const char *name, uint32_t n, const float **);
+/* NAME.weight, and NAME.bias where norms have biases */
 int bind_norm(struct loader *, const char *name, uint32_t width, struct norm *);
 /* Matrices, biases and norms of layer l */
 int bind_layer(struct loader *, uint32_t l);

@@ -163,7 +163,12 @@ read_biases(struct config *c, struct kv_model *id)
 		return rc;
 	if (flags & FAMILY_QKV_BIAS)
 		id->attention_bias = 1;
-	return MODEL_OK;
+	if (flags & FAMILY_USE_BIAS) {
+		id->attention_bias = c->family->biased;
+		rc = config_flag(c, c->json, "use_bias", &id->attention_bias);
+		id->mlp_bias = id->attention_bias;
+	}
+	return rc;
 }
 
 static int
@@ -172,7 +177,8 @@ read_config(struct config *c, struct model *m)
 	struct kv_model *id = &m->id;
 	int rc;
 
-	if ((rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
+	if ((rc = config_unwrap(c, &m->wrapped)) != MODEL_OK ||
+	    (rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
 		return rc;
 	m->family = c->family;
 	id->norm_eps = c->family->eps;

@@ -58,7 +58,24 @@ static const struct key {
 	{ "use_bidirectional_attention", ONLY, "false", 0 },       /* Gemma 3 */
 	{ "use_mrope", ONLY, "false", 0 },                 /* Qwen2-VL */
 	{ "bias", ONLY, "false", 0 },
-	{ "use_bias", ONLY, "false", 0 },
+	{ "use_bias", READ_IF, "false", FAMILY_USE_BIAS },
+	{ "attention_out_bias", ONLY, "false", 0 },        /* Seed-OSS */
+	{ "qkv_bias", ONLY, "false", 0 },                  /* InternLM 3 */
+	{ "qk_layernorm", ONLY, "false", 0 },              /* StableLM, Phi */
+	{ "use_parallel_residual", ONLY, "false", 0 },     /* StableLM */
+	{ "clip_qkv", ONLY, "null", 0 },                   /* OLMo */
+	{ "norm_type", ONLY, "\"layer_norm\"", 0 },        /* StarCoder2, these two */
+	{ "mlp_type", ONLY, "\"default\"", 0 },
+	{ "logit_scale", READ_IF, "1", FAMILY_LOGIT_SCALE },
+	/* Command R7B says what its family is */
+	{ "order_of_interleaved_layers", ONLY, "\"local_attn_first\"", 0 },
+	{ "position_embedding_type", ONLY, "\"rope_gptj\"", 0 },
+	{ "layer_switch", ONLY, "4", 0 },
+	{ "rotary_pct", ONLY, "1", 0 },
+	{ "use_embedding_sharing", ONLY, "true", 0 },
+	{ "use_gated_activation", ONLY, "true", 0 },
+	{ "use_parallel_block", ONLY, "true", 0 },
+	{ "use_parallel_embedding", ONLY, "false", 0 },
 	{ "embedding_multiplier", READ_IF, "1", FAMILY_MULTIPLIERS },
 	{ "residual_multiplier", READ_IF, "1", FAMILY_MULTIPLIERS },
 	{ "attention_multiplier", READ_IF, "null", FAMILY_MULTIPLIERS },
@@ -88,6 +105,7 @@ static const struct key {
 	{ "attn_implementation", IGNORE, NULL, 0 },
 	{ "pretraining_tp", IGNORE, NULL, 0 },            /* sums in another order */
 	{ "max_sequence_length", IGNORE, NULL, 0 },        /* first Llama conversions */
+	{ "model_max_length", IGNORE, NULL, 0 },           /* Command R */
 	/* training */
 	{ "tie_encoder_decoder", IGNORE, NULL, 0 },
 	{ "tf_legacy_loss", IGNORE, NULL, 0 },

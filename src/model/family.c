@@ -11,6 +11,7 @@
 #define WINDOW FAMILY_WINDOW
 #define TYPES FAMILY_LAYER_TYPES
 #define SWITCH (FAMILY_WINDOW_SWITCH | WINDOW | TYPES)
+#define COHERE (FAMILY_ATTENTION_BIAS | FAMILY_ADJACENT | FAMILY_PARALLEL | FAMILY_LOGIT_SCALE)
 #define GLM (FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN | FAMILY_ADJACENT | FAMILY_ROPE_WIDTH | NEEDS_KV)
 #define GEMMA (FAMILY_NORM_FROM_1 | FAMILY_ROOT_OF_WIDTH | NEEDS_KV)
 #define GEMMA2 (FAMILY_ATTENTION_BIAS | FAMILY_QUERY_SCALAR | FAMILY_SOFTCAPS | WINDOW | TYPES)
@@ -25,6 +26,9 @@
 #define HEAD_NORMS .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
 #define GATED .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
 #define STACKED_GATE .gate_up = "mlp.gate_up_proj", .down = "mlp.down_proj"
+#define NO_GATE .up = "mlp.up_proj", .down = "mlp.down_proj"
+/* one norm before both, which run beside each other */
+#define BOTH .attention_norm = "input_layernorm", .ffn_norm = "input_layernorm"
 #define BEFORE .attention_norm = "input_layernorm", .ffn_norm = "post_attention_layernorm"
 #define AFTER \
 	.attention_adds = "post_attention_layernorm", .ffn_adds = "post_feedforward_layernorm"
@@ -40,9 +44,32 @@ static const struct tensor_names
 	glm4 = { FILES, ATTENTION, STACKED_GATE, .attention_norm = "input_layernorm",
 	    .attention_adds = "post_self_attn_layernorm", .ffn_norm = "post_attention_layernorm",
 	    .ffn_adds = "post_mlp_layernorm" },
+	no_gate = { FILES, ATTENTION, NO_GATE, BEFORE },
+	starcoder2 = { FILES, ATTENTION, .up = "mlp.c_fc", .down = "mlp.c_proj", BEFORE },
+	parallel = { FILES, ATTENTION, GATED, BOTH },
+	phi = { .embed = "model.embed_tokens", .layers = "model.layers",
+	    .norm = "model.final_layernorm", .head = "lm_head", .q = "self_attn.q_proj",
+	    .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.dense",
+	    .up = "mlp.fc1", .down = "mlp.fc2", BOTH },
+	exaone = { .embed = "transformer.wte", .layers = "transformer.h",
+	    .norm = "transformer.ln_f", .head = "lm_head", .q = "attn.attention.q_proj",
+	    .k = "attn.attention.k_proj", .v = "attn.attention.v_proj",
+	    .o = "attn.attention.out_proj", .gate = "mlp.c_fc_0", .up = "mlp.c_fc_1",
+	    .down = "mlp.c_proj", .attention_norm = "ln_1", .ffn_norm = "ln_2" },
 	after = { FILES, ATTENTION, HEAD_NORMS, GATED, AFTER },
 	around = { FILES, ATTENTION, GATED, AROUND },
 	gemma3 = { FILES, ATTENTION, HEAD_NORMS, GATED, AROUND };
+
+static const struct key_alias
+	layer_norm_eps[] = { { "layer_norm_eps", "rms_norm_eps" }, { NULL, NULL } },
+	norm_eps[] = { { "norm_eps", "rms_norm_eps" }, { NULL, NULL } },
+	starcoder2_keys[] = { { "norm_epsilon", "rms_norm_eps" },
+	    { "layer_norm_epsilon", "rms_norm_eps" }, { NULL, NULL } },
+	stablelm_keys[] = { { "layer_norm_eps", "rms_norm_eps" },
+	    { "use_qkv_bias", "attention_bias" }, { NULL, NULL } },
+	exaone_keys[] = { { "num_layers", "num_hidden_layers" },
+	    { "layer_norm_epsilon", "rms_norm_eps" }, { "activation_function", "hidden_act" },
+	    { NULL, NULL } };
 
 static const struct family families[] = {
 	{ "llama", "LlamaForCausalLM", BIASES,
@@ -76,6 +103,40 @@ static const struct family families[] = {
 	{ "glm4", "Glm4ForCausalLM", GLM,
 	    .head_width = 128, .biased = 1, .rope_part = 0.5, .eps = 1.5625e-7, .theta = 1e4,
 	    .names = &glm4 },
+	{ "ernie4_5", "Ernie4_5ForCausalLM", FAMILY_USE_BIAS | FAMILY_ADJACENT | NEEDS_KV,
+	    .head_width = 128, .tied = 1, .eps = 1e-5, .theta = 5e5, .names = &usual },
+	{ "helium", "HeliumForCausalLM", BIASES | FAMILY_O_PLAIN | FAMILY_ADJACENT | NEEDS_KV,
+	    .head_width = 128, .eps = 1e-8, .theta = 1e5, .names = &usual },
+	{ "seed_oss", "SeedOssForCausalLM", BIASES | FAMILY_O_PLAIN | NEEDS_KV,
+	    .head_width = 128, .biased = 1, .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "internlm3", "InternLM3ForCausalLM", NEEDS_KV,
+	    .head_width = 128, .eps = 1e-5, .theta = 1e4, .names = &usual },
+	{ "exaone", "ExaoneForCausalLM", NEEDS_KV,
+	    .eps = 1e-5, .theta = 1e4, .names = &exaone, .aliases = exaone_keys },
+	{ "arcee", "ArceeForCausalLM", BIASES,
+	    .eps = 1e-5, .theta = 1e4, .names = &no_gate, .act = ACT_RELU2 },
+	{ "nemotron", "NemotronForCausalLM", BIASES | FAMILY_ROPE_WIDTH | FAMILY_NORM_FROM_1,
+	    .rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .names = &no_gate, .act = ACT_RELU2,
+	    .norm = NORM_LAYER_BIASED, .aliases = norm_eps },
+	{ "starcoder2", "Starcoder2ForCausalLM", FAMILY_USE_BIAS | WINDOW | NEEDS_KV,
+	    .biased = 1, .tied = 1, .eps = 1e-5, .theta = 1e4, .names = &starcoder2,
+	    .act = ACT_GELU_TANH, .norm = NORM_LAYER_BIASED, .aliases = starcoder2_keys },
+	{ "phi", "PhiForCausalLM", FAMILY_USE_BIAS | FAMILY_HEAD_BIAS | FAMILY_PARALLEL |
+	    FAMILY_ROPE_WIDTH,
+	    .biased = 1, .rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .names = &phi,
+	    .act = ACT_GELU_TANH, .norm = NORM_LAYER_BIASED, .aliases = layer_norm_eps },
+	{ "stablelm", "StableLmForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN |
+	    FAMILY_ROPE_WIDTH,
+	    .rope_part = 0.25, .eps = 1e-5, .theta = 1e4, .names = &usual,
+	    .norm = NORM_LAYER_BIASED, .aliases = stablelm_keys },
+	{ "olmo", "OlmoForCausalLM", FAMILY_ATTENTION_BIAS,
+	    .eps = 1e-5, .theta = 1e4, .names = &usual, .norm = NORM_LAYER_BARE },
+	{ "cohere", "CohereForCausalLM", COHERE,
+	    .tied = 1, .eps = 1e-5, .theta = 5e5, .names = &parallel, .norm = NORM_LAYER,
+	    .aliases = layer_norm_eps },
+	{ "cohere2", "Cohere2ForCausalLM", COHERE | WINDOW | TYPES | FAMILY_WINDOW_ROPE,
+	    .window = 4096, .whole_every = 4, .tied = 1, .eps = 1e-5, .theta = 1e4,
+	    .names = &parallel, .norm = NORM_LAYER, .aliases = layer_norm_eps },
 	{ "gemma", "GemmaForCausalLM", GEMMA | FAMILY_ATTENTION_BIAS,
 	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual,
 	    .act = ACT_GELU_TANH },
@@ -109,5 +170,5 @@ family_find(const char *type)
 int
 family_has_usual_tensors(const struct family *f)
 {
-	return f->names == &usual || f->names == &head_norms;
+	return (f->names == &usual || f->names == &head_norms) && f->norm == NORM_RMS;
 }

@@ -31,7 +31,18 @@ enum {
 	FAMILY_QUERY_BETA = 1 << 18,    /* llama_4_scaling_beta, of queries by their position */
 	FAMILY_ADJACENT = 1 << 19,      /* rotary embedding rotates channels 2i and 2i + 1 */
 	FAMILY_O_PLAIN = 1 << 20,       /* o has no bias where q, k, v have one */
-	FAMILY_USE_BIAS = 1 << 21       /* use_bias says whether all projections have biases */
+	FAMILY_USE_BIAS = 1 << 21,      /* use_bias says whether all projections have biases */
+	FAMILY_HEAD_BIAS = 1 << 22,     /* the head has a bias */
+	FAMILY_PARALLEL = 1 << 23,      /* attention and network read the same stream */
+	FAMILY_LOGIT_SCALE = 1 << 24    /* logits are multiplied by logit_scale */
+};
+
+/* LayerNorm: with weights, with weights and biases, with neither */
+enum family_norm { NORM_RMS, NORM_LAYER, NORM_LAYER_BIASED, NORM_LAYER_BARE };
+
+/* A key of config.json under the name that a family has for it */
+struct key_alias {
+	const char *theirs, *ours;
 };
 
 /* Tensors, without .weight and .bias; those of a layer are behind LAYERS.NUMBER. NULL: none */
@@ -52,12 +63,14 @@ struct family {
 	/* each so many-th layer sees all where layer_types is absent; 0: none does */
 	uint32_t whole_every;
 	int tied;                       /* where tie_word_embeddings is absent */
-	int biased;                     /* where attention_bias is absent */
+	int biased;                     /* where attention_bias or use_bias is absent */
 	double rope_part;               /* where partial_rotary_factor is absent; 0: 1 */
 	double eps, theta;              /* where rms_norm_eps and rope_theta are absent */
 	double attention_softcap, logits_softcap;       /* where they are absent; 0: none */
 	const struct tensor_names *names;
 	enum activation act;            /* of the gate, or of a network without one */
+	enum family_norm norm;
+	const struct key_alias *aliases;        /* ends with NULL; NULL: none */
 };
 
 /* NULL: none of that name. */

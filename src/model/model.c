@@ -19,7 +19,7 @@
 
 /* Names of the tensors outside of layers */
 struct outer_names {
-	char embed[TENSOR_NAME], head[TENSOR_NAME], norm[TENSOR_NAME];
+	char embed[TENSOR_NAME], head[TENSOR_NAME], head_bias[TENSOR_NAME], norm[TENSOR_NAME];
 };
 
 static struct outer_names
@@ -27,9 +27,10 @@ outer_names(const struct model *m)
 {
 	struct outer_names n;
 
-	snprintf(n.embed, sizeof n.embed, "%s.weight", m->family->names->embed);
-	snprintf(n.head, sizeof n.head, "%s.weight", m->family->names->head);
-	snprintf(n.norm, sizeof n.norm, "%s", m->family->names->norm);
+	tensor_name(m, m->family->names->embed, ".weight", n.embed);
+	tensor_name(m, m->family->names->head, ".weight", n.head);
+	tensor_name(m, m->family->names->head, ".bias", n.head_bias);
+	tensor_name(m, m->family->names->norm, "", n.norm);
 	return n;
 }
 
@@ -152,6 +153,9 @@ bind(struct loader *ld)
 			return rc;
 	if ((rc = bind_norm(ld, names.norm, D, &m->norm)) != MODEL_OK)
 		return rc;
+	if ((m->family->flags & FAMILY_HEAD_BIAS) &&
+	    (rc = bind_vector(ld, names.head_bias, V, &m->head_bias)) != MODEL_OK)
+		return rc;
 	if (m->id.tied_embeddings)
 		return bind_tied_head(ld, &names);
 	return bind_head(ld, &names);
@@ -195,7 +199,8 @@ open_folder(struct loader *ld, const char *dir)
 	if (m->layer == NULL || m->reordered == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = bind(ld)) != MODEL_OK ||
-	    (rc = leftovers_check(m->files, ld->needed, ld->overrides, ld->err, ld->errlen)) !=
+	    (rc = leftovers_check(m->files, ld->needed, m->wrapped, ld->overrides, ld->err,
+	    ld->errlen)) !=
 	    MODEL_OK)
 		return rc;
 	m->constant_bytes = ld->constants.used;

@@ -49,6 +49,7 @@ struct model_layer {
 
 struct model {
 	const struct family *family;
+	int wrapped;                            /* 1: the text part of a model that sees images */
 	/* 1 where there is none: of embeddings, queries (after rotary embedding, so that logits are
 	 * q.k/sqrt(E)), what layers add, logits */
 	float embedding_scale, query_scale, residual_scale, logits_scale;
@@ -78,6 +79,7 @@ struct model {
 	struct rotary rope, no_rope, window_rope;
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
 	int has_blocks;                         /* 1: some matrix is in blocks (weight_type.h) */
+	const float *head_bias;                 /* device f32 [V]; NULL: none */
 	struct norm norm;                       /* before the head */
 	struct model_layer *layer;              /* [L] */
 

@@ -167,7 +167,7 @@ def oracle(options):
             print(line if good else line + " WRONG", flush=True)
     if options.what == "record":
         record = {**json.loads(RECORD.read_text()), **record} if options.k else record
-        record = {name: record[name] for name in mkfamily.CASES}
+        record = {name: record[name] for name in mkfamily.CASES if name in record}
         lines = [f"{json.dumps(name)}: {json.dumps(record[name], separators=(',', ':'))}"
                  for name in record]
         RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -79,6 +79,53 @@ test_glm(void)
 	CHECK(m.id.attention_bias == 0 && m.id.rope_width == 0, "GLM: %u", m.id.rope_width);
 }
 
+/* Keys that have another name in a family, and what is there where nothing says so. */
+static void
+test_names(void)
+{
+	struct model m = accept("{'model_type':'exaone','architectures':null,'-rms_norm_eps':0,"
+	    "'-num_hidden_layers':0,'-hidden_act':0,'num_layers':7,'layer_norm_epsilon':1e-3,"
+	    "'activation_function':'silu'}", NULL);
+
+	CHECK(m.id.layers == 7 && m.id.norm_eps == 1e-3, "EXAONE: %u", m.id.layers);
+	m = accept("{'model_type':'starcoder2','architectures':null,'-rms_norm_eps':0,"
+	    "'norm_epsilon':1e-3,'layer_norm_epsilon':1e-3,'hidden_act':'gelu_pytorch_tanh'}",
+	    NULL);
+	CHECK(m.id.attention_bias && m.id.mlp_bias && m.id.norm_eps == 1e-3 && m.id.window == 0,
+	    "StarCoder2");
+	m = accept("{'model_type':'starcoder2','architectures':null,'use_bias':false,"
+	    "'hidden_act':'gelu_pytorch_tanh'}", NULL);
+	CHECK(!m.id.attention_bias && !m.id.mlp_bias, "StarCoder2 without biases");
+	m = accept("{'model_type':'stablelm','architectures':null,'-attention_bias':0,"
+	    "'-rope_scaling':0,'use_qkv_bias':true}", NULL);
+	CHECK(m.id.attention_bias && m.id.rope_width == 16, "StableLM: %u", m.id.rope_width);
+	m = accept("{'model_type':'cohere','architectures':null}", NULL);
+	CHECK(m.logits_scale == 0.0625f && m.id.logits_scaling == 16 && m.id.tied_embeddings,
+	    "Command R: %g", m.id.logits_scaling);
+	m = accept("{'model_type':'cohere2','architectures':null,'logit_scale':1}", NULL);
+	CHECK(m.id.logits_scaling == 0 && m.id.rope_skip == 4 && kv_layer_window(&m.id, 0) == 4096,
+	    "Command R7B: %u", m.id.rope_skip);
+}
+
+#define TEXT "'model_type':'gemma3','architectures':['Gemma3ForConditionalGeneration']," \
+	"'-hidden_act':0,'-head_dim':0,'-rope_scaling':0,'-rope_theta':0,'-hidden_size':0," \
+	"'-num_attention_heads':0,'-num_key_value_heads':0,'-vocab_size':0,'vision_config':{}," \
+	"'-bos_token_id':0,'-eos_token_id':0,'text_config':{'model_type':'gemma3_text'," \
+	"'hidden_size':2560,'num_hidden_layers':34"
+
+/* The text part of a model that sees images: its keys, those around it, and what files leave out */
+static void
+test_text_part(void)
+{
+	struct model m = accept("{" TEXT "},'eos_token_id':[1,106]}", NULL);
+
+	CHECK(m.wrapped && strcmp(m.id.architecture, "gemma3_text") == 0, "%s", m.id.architecture);
+	CHECK(m.id.layers == 34 && m.id.query_heads == 8 && m.id.kv_heads == 4 &&
+	    m.id.vocabulary == 262208 && m.id.head_width == 256 && m.n_eos == 2, "Gemma 3");
+	m = accept("{}", NULL);
+	CHECK(!m.wrapped, "Llama");
+}
+
 /* Queries that depend on their position. */
 static void
 test_query_beta(void)
@@ -146,13 +193,41 @@ test_families(void)
 #define SMOLLM3 "'model_type':'smollm3','architectures':null,"
 #define PHI3 "'model_type':'phi3','architectures':null,"
 
+#define PHI2 "'model_type':'phi','architectures':null,'hidden_act':'gelu_new',"
+#define COHERE "'model_type':'cohere','architectures':null,"
+
 static const struct {
 	const char *patch;
 	int code;
 	const char *message;
 } refused[] = {
 	{ "{'model_type':'gpt_neox','foo':1}", MODEL_EUNSUPPORTED,
-	    "model_type \"gpt_neox\" is not supported; supported are llama, " },
+	    "model_type \"gpt_neox\" is not supported (queries, keys and values of a head" },
+	{ "{'model_type':'no_such'}", MODEL_EUNSUPPORTED,
+	    "model_type \"no_such\" is not supported: kvpipe(7), Families, lists what is" },
+	{ "{'model_type':'hunyuan_v1_dense'}", MODEL_EUNSUPPORTED,
+	    "(norms of queries and keys behind rotary embedding)" },
+	{ "{'model_type':'qwen3_5'}", MODEL_EUNSUPPORTED, "(linear attention)" },
+	{ "{" PHI2 "'qk_layernorm':true}", MODEL_EUNSUPPORTED, "qk_layernorm true is not" },
+	{ "{" PHI2 "'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "hidden_act \"gelu\" is not" },
+	{ "{" COHERE "'use_qk_norm':true}", MODEL_EUNSUPPORTED, "use_qk_norm true is not" },
+	{ "{" COHERE "'rms_norm_eps':1e-6,'layer_norm_eps':1e-5}", MODEL_EINVALID,
+	    "rms_norm_eps and layer_norm_eps differ (--allow-config layer_norm_eps ignores it)" },
+	{ "{'model_type':'olmo','architectures':null,'clip_qkv':8.0}", MODEL_EUNSUPPORTED,
+	    "clip_qkv 8.0 is not supported" },
+	{ "{'model_type':'seed_oss','architectures':null,'attention_out_bias':true}",
+	    MODEL_EUNSUPPORTED, "attention_out_bias true is not supported" },
+	{ "{'model_type':'stablelm','architectures':null,'use_parallel_residual':true}",
+	    MODEL_EUNSUPPORTED, "use_parallel_residual true is not supported" },
+	{ "{" TEXT ",'mystery':1}}", MODEL_EUNSUPPORTED, "unknown key \"mystery\"" },
+	{ "{" TEXT "},'mystery':1}", MODEL_EUNSUPPORTED, "unknown key \"mystery\"" },
+	{ "{" TEXT "},'quantization_config':{'quant_method':'fp8'}}", MODEL_EUNSUPPORTED,
+	    "quantised weights (fp8)" },
+	{ "{'model_type':'mistral3','architectures':null,'text_config':{'model_type':'qwen2'}}",
+	    MODEL_EUNSUPPORTED, "text_config: model_type \"qwen2\" is not supported in a model" },
+	{ "{'model_type':'mistral3','text_config':{'model_type':'mistral'}}", MODEL_EUNSUPPORTED,
+	    "want Mistral3ForConditionalGeneration" },
+	{ "{'num_layers':8}", MODEL_EUNSUPPORTED, "unknown key \"num_layers\"" },
 	{ "{'model_type':'bert'}", MODEL_EUNSUPPORTED, "\"bert\" is not supported (an encoder)" },
 	{ "{'model_type':'mixtral'}", MODEL_EUNSUPPORTED, "(a mixture of experts)" },
 	{ "{'model_type':'mistral','architectures':null,'mlp_bias':true}", MODEL_EUNSUPPORTED,
@@ -208,6 +283,8 @@ main(void)
 	test_windows();
 	test_query_beta();
 	test_glm();
+	test_names();
+	test_text_part();
 	test_families();
 	test_refused();
 	return failures != 0;
