@@ -215,6 +215,30 @@ assert all(differ(again, l) < 1e-5 for l in range(4)), "rows that ran again"' "$
 	done
 }
 
+@test "behind a LayerNorm without weights all inputs are equally long: KVzip+ is KVzip by value norms" {
+	local m
+	m=$(family olmo)
+	text_ids 40
+	kv-prefill -q -m "$m" --ids --dtype f32 -o full.kv ids
+	kv-observe -q -m "$m" --repeat-context --chunk 2048 -o plain.kv full.kv
+	kv-observe -q -m "$m" --repeat-context --value-norms --chunk 2048 -o plus.kv full.kv
+	"$PYTHON" -c '
+import json, pathlib, struct, sys
+sys.path.insert(0, sys.argv[1])
+import kvread
+import numpy as np
+plain, plus = (kvread.read(open(f, "rb")) for f in ("plain.kv", "plus.kv"))
+raw = (pathlib.Path(sys.argv[2]) / "model.safetensors").read_bytes()
+n = 8 + struct.unpack("<Q", raw[:8])[0]
+at = json.loads(raw[8:n])["model.layers.2.self_attn.o_proj.weight"]["data_offsets"]
+wo = np.frombuffer(raw[n + at[0]:n + at[1]], "<f4").reshape(40, 72)
+for h in range(6):              # the first 4 rows are sinks
+    x, y = (np.array(s.layers[2].paid.values[h // 2][h % 2])[4:] for s in (plain, plus))
+    v = np.array(plain.array(2, "values", h // 2))[4:]
+    long = y / x / np.linalg.norm(v @ wo[:, h * 12:h * 12 + 12].T, axis=1)
+    assert np.abs(long * 40 ** 0.5 - 1).max() < 1e-3, (h, long)' "$FORMAT" "$m"
+}
+
 @test "a snapshot of one rotary embedding is refused by a model of another" {
 	text_ids 20
 	kv-prefill -m "$(family llama-yarn)" --ids -o yarn.kv ids

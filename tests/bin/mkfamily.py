@@ -144,8 +144,8 @@ CASES = {
         attention_bias=True, query_pre_attn_scalar=20, final_logit_softcapping=20.0,
         rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),
-    "gemma3-wrapped": ("Gemma3", dict(GELU, hidden_size=48, sliding_window=8, layer_types=[SLIDING, FULL] * 2,
-                                      query_pre_attn_scalar=12)),
+    "gemma3-wrapped": ("Gemma3", dict(GELU, hidden_size=48, sliding_window=8,
+                                      query_pre_attn_scalar=12, layer_types=[SLIDING, FULL] * 2)),
     "mistral3": ("Mistral", {"sliding_window": None}),
     "mistral3-inner": ("Ministral3", {
         "rope_theta": None, "sliding_window": None, "rope_parameters": dict(

@@ -7,6 +7,7 @@ Reads FOLDER/ids, writes FOLDER/hf.npz: logits [T][V] at every position, keys an
 In f32, attention "eager". Needs PyTorch and transformers.
 """
 
+import json
 import pathlib
 import sys
 
@@ -35,10 +36,19 @@ def half_split(config, l, keys):
     return np.concatenate([keys[..., 0:width:2], keys[..., 1:width:2], keys[..., width:]], axis=-1)
 
 
+def allow_odd_widths(model_type):
+    """Since 5.24 or before, hidden_size must be a multiple of num_attention_heads, even where
+    head_dim makes that no matter."""
+    kind = transformers.CONFIG_MAPPING[model_type]
+    checks = getattr(kind, "__class_validators__", [])
+    kind.__class_validators__ = [f for f in checks if f.__name__ != "validate_architecture"]
+
+
 def run(folder):
     ids = [int(word) for word in (folder / "ids").read_text().split()]
-    wrapped = '"text_config"' in (folder / "config.json").read_text()
-    kind = "ImageTextToText" if wrapped else "CausalLM"
+    c = json.loads((folder / "config.json").read_text())
+    allow_odd_widths(c["model_type"])
+    kind = "ImageTextToText" if "text_config" in c else "CausalLM"
     model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():

@@ -108,8 +108,7 @@ test_project(struct projection c)
 			const struct ops *ops = d->ops;
 			float *dx = put_askew(d, x, (size_t)c.N * c.in * 4, skew_x);
 			float *dxn = ops->alloc(d->dev, (size_t)c.N * c.in * 4);
-			struct norm n = { .eps = EPS,
-				.w = put_askew(d, norm, c.in * 4, skew_norm) };
+			struct norm n = { put_askew(d, norm, c.in * 4, skew_norm), EPS, 0, NULL };
 
 			for (o = 0; o < c.n; o++) {
 				p[o] = (struct product){ .w = &m[o].on[k] };
