@@ -225,7 +225,7 @@ take_values(struct reader *r, uint64_t n)
 			return FAIL(r, MODEL_ENOMEM, "out of memory");
 		g->value = v;
 		v += g->values++;
-		*v = (struct gguf_value){ NULL };
+		*v = (struct gguf_value){ .key = NULL };
 		rc = take_value(r, v);
 	}
 	if (rc != MODEL_OK)
@@ -383,7 +383,7 @@ take_tensors(struct reader *r, uint64_t n)
 			break;
 		}
 		t += g->tensors;
-		*t = (struct gguf_tensor){ NULL };
+		*t = (struct gguf_tensor){ .name = NULL };
 		rc = take_tensor(r, t, &offset[g->tensors++]);
 	}
 	begin = ((uint64_t)(r->at - g->map) + alignment - 1) / alignment * alignment;

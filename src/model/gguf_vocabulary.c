@@ -103,7 +103,7 @@ gguf_vocabulary(const struct gguf *g, int meta, struct gguf_vocabulary *v, char 
 	char *to;
 	int rc;
 
-	*v = (struct gguf_vocabulary){ NULL };
+	*v = (struct gguf_vocabulary){ .token = NULL };
 	if ((rc = find_arrays(g, &a, err, errlen)) != MODEL_OK)
 		return rc;
 	v->n = a.tokens->count;
