@@ -107,8 +107,8 @@ static void
 multiply_slab(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
     size_t N, int add)
 {
-	struct multiply p = { .simd = d->bf16, .widen = d->simd, .y = y, .x = x, .w = w, .bias = bias, .add = add,
-		.N = N };
+	struct multiply p = { .simd = d->bf16, .widen = d->simd, .y = y, .x = x, .w = w,
+		.bias = bias, .add = add, .N = N };
 	const size_t rows = up_to(N, BF16_ROWS), cost = N * w->in * w->out;
 	const size_t panels = (size_t)d->threads * PANEL_WORDS * sizeof *p.panel;
 	size_t bytes;

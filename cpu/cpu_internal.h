@@ -243,7 +243,7 @@ struct dev {
 	const struct bf16_products *bf16;  /* while products are in bf16; else NULL */
 	const struct vnni_products *vnni;  /* NULL: not on this processor */
 	cpu_block_dots *block_dots;
-	int exact;                   /* 1: no product rounds x, products_in_f32() */
+	int exact;                   /* 1: no product rounds x, blocks_in_f32() */
 	void *scratch;               /* 64-byte aligned; grows, never shrinks */
 	size_t scratch_bytes;
 	char text[96];               /* describe() */

@@ -248,12 +248,13 @@ gemm(struct dev *d, const struct blas *b, void *y, enum kv_dtype dtype, size_t s
 {
 	const float one = 1;
 	const int in = (int)w->in, out = (int)w->out;
+	const auto type = type_of(mat_elements(w));
 
 	d->no_early_start = true;
 	if (gpu_ok(d))
 		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)x->N, in,
-		    &one, w->data, type_of(mat_elements(w)), in, x->at, type_of(mat_elements(w)), in, &beta, y,
-		    type_of(dtype), (int)stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+		    &one, w->data, type, in, x->at, type, in, &beta, y, type_of(dtype), (int)stride,
+		    CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 static void

@@ -12,10 +12,10 @@ Of documents that were made with --target kvzip the true scores are KVzip's, to 
 not only such, count. DATA.jsonl comes from lookahead_data.py. RUN gets curve.tsv, curve.png and
 checkpoint.pt.
 
-A step takes whole groups of the data, at least --batch samples; a document is one. --resume goes on from the
-checkpoint, and gives the same bytes as a run that was not interrupted; SIGINT and SIGTERM end the
-run after the step, with a checkpoint. Exit status: 0, 1 when a file cannot be read or is broken,
-2 when something is refused, 130 or 143 after a signal.
+A step takes whole groups of the data, at least --batch samples; a document is one. --resume goes
+on from the checkpoint, and gives the same bytes as a run that was not interrupted; SIGINT and
+SIGTERM end the run after the step, with a checkpoint. Exit status: 0, 1 when a file cannot be read
+or is broken, 2 when something is refused, 130 or 143 after a signal.
 """
 
 import argparse

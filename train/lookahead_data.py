@@ -14,8 +14,8 @@ does, or KVzip+ (kvzip-plus): kv-prefill, kv-observe --repeat-context, kv-score.
 stand in the folder DATA.jsonl.scored.
 
 DATA.jsonl has the groups, DATA.jsonl.sources what went into them: files with their SHA-256, and
-samples by kind. Exit status: 0, 1 when a file cannot be read or a program fails, 2 when something is
-refused.
+samples by kind. Exit status: 0, 1 when a file cannot be read or a program fails, 2 when something
+is refused.
 """
 
 import argparse

@@ -359,7 +359,8 @@ fill_table(struct ops *to, const struct ops *under)
 	*to = *under;
 #define COUNTED(name) to->name = under->name != NULL ? counted_##name : NULL
 	COUNTED(close); COUNTED(sync); COUNTED(describe); COUNTED(products_in_bf16);
-	COUNTED(blocks_in_f32); COUNTED(event_record); COUNTED(event_wait); COUNTED(mem_info); COUNTED(alloc);
+	COUNTED(blocks_in_f32); COUNTED(event_record); COUNTED(event_wait); COUNTED(mem_info);
+	COUNTED(alloc);
 	COUNTED(free); COUNTED(put); COUNTED(put_scattered); COUNTED(get); COUNTED(get_side);
 	COUNTED(host_alloc);
 	COUNTED(host_free); COUNTED(get_async); COUNTED(copy); COUNTED(clear);

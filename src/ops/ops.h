@@ -74,8 +74,8 @@ typedef const char *op_describe(struct dev *);
  * processor. NULL: the backend decides. */
 typedef int op_products_in_bf16(struct dev *, int on);
 
-/* Sets whether later products with weights in blocks (weight_type.h) take x as it is. Initially off:
- * matmul() of at most 64 rows rounds x to 8 bits, with a scale for each 32 channels; and, by
+/* Sets whether later products with weights in blocks (weight_type.h) take x as it is. Initially
+ * off: matmul() of at most 64 rows rounds x to 8 bits, with a scale for each 32 channels; and, by
  * products_in_bf16(), of more rows x and weights to bf16. NULL: the backend takes no such
  * weights. */
 typedef void op_blocks_in_f32(struct dev *, int on);

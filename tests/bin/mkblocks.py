@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""mkblocks.py - a model with random weights in blocks of ggml, as a GGUF file and as a folder in f32
+"""mkblocks.py - a model with random weights in blocks of ggml, as a GGUF file and a folder in f32
 
 usage: mkblocks.py FOLDER TYPE FILE.gguf NEW
 

@@ -51,8 +51,8 @@ bench_matmul(void)
 			p.x = fill((size_t)p.N * in, KV_F32, 1);
 			p.y = device_alloc((size_t)p.N * out * 4);
 			for (c = 0; c < p.copies; c++)
-				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1), WEIGHT_BF16,
-					out, in };
+				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1),
+					WEIGHT_BF16, out, in };
 			snprintf(what, sizeof what, "matmul N %u, %u -> %u", p.N, in, out);
 			/* cuBLAS is not captured */
 			(n == 2 ? report_launched : report)(what, call_matmul, &p, (double)bytes,

@@ -11,7 +11,7 @@ static uint8_t file[65536];
 static size_t size;
 
 static void
-put(const void *data, size_t n)
+add_bytes(const void *data, size_t n)
 {
 	memcpy(file + size, data, n);
 	size += n;
@@ -23,7 +23,7 @@ put_u32(uint32_t v)
 	const uint8_t b[4] = { (uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16),
 		(uint8_t)(v >> 24) };
 
-	put(b, sizeof b);
+	add_bytes(b, sizeof b);
 }
 
 static void
@@ -37,14 +37,14 @@ static void
 put_text(const char *text)
 {
 	put_u64(strlen(text));
-	put(text, strlen(text));
+	add_bytes(text, strlen(text));
 }
 
 static void
 begin(uint32_t version, uint64_t tensors, uint64_t keys)
 {
 	size = 0;
-	put("GGUF", 4);
+	add_bytes("GGUF", 4);
 	put_u32(version);
 	put_u64(tensors);
 	put_u64(keys);
@@ -130,7 +130,7 @@ valid(void)
 	put_u64(5);
 	put_text("a.float");
 	put_u32(F32);
-	put("\xac\xc5\x27\x37", 4);             /* 1e-05 */
+	add_bytes("\xac\xc5\x27\x37", 4);             /* 1e-05 */
 	put_text("a.list");
 	put_u32(ARRAY);
 	put_u32(U32);
@@ -258,8 +258,10 @@ test_values(void)
 	const uint64_t many = UINT64_MAX / 2, deep[] = { ARRAY, 1, ARRAY, 1, ARRAY, 1, ARRAY, 1,
 		ARRAY, 1, U32, 1, 7 };
 
-	refused_value("kind", 13, NULL, 0, MODEL_EINVALID, "key some.key: a value of unknown type 13");
-	refused_value("string", STRING, (uint64_t[]){ many }, 1, MODEL_EINVALID, "some.key goes on");
+	refused_value("kind", 13, NULL, 0, MODEL_EINVALID,
+	    "key some.key: a value of unknown type 13");
+	refused_value("string", STRING, (uint64_t[]){ many }, 1, MODEL_EINVALID,
+	    "some.key goes on");
 	refused_value("array", ARRAY, (uint64_t[]){ U32, many }, 2, MODEL_EINVALID,
 	    "key some.key: an array of 9223372036854775807 elements goes on behind");
 	refused_value("array of strings", ARRAY, (uint64_t[]){ STRING, many }, 2, MODEL_EINVALID,
@@ -382,7 +384,8 @@ test_split(void)
 	split_refused("sum", "m-00001-of-00002.gguf", MODEL_EINVALID,
 	    "split.tensors.count is 3, the parts have 2");
 	write_part("other.gguf", 0, 2, 2, "output_norm.weight");
-	split_refused("name", "other.gguf", MODEL_EINVALID, "does not end with -00001-of-00002.gguf");
+	split_refused("name", "other.gguf", MODEL_EINVALID,
+	    "does not end with -00001-of-00002.gguf");
 }
 
 int

@@ -202,7 +202,8 @@ check_model(const struct model *m, const struct synth *s)
 	check_vector(m->norm.w, "model.norm.weight", s->D);
 	model_rope_frequencies(&m->id, freq);
 	CHECK(memcmp(freq, m->rope.freq, s->E / 2 * sizeof *freq) == 0, "freq");
-	CHECK(m->id.weights_dtype == mat_elements(&m->embed) && strlen(m->id.weights) == 32, "identity");
+	CHECK(m->id.weights_dtype == mat_elements(&m->embed) && strlen(m->id.weights) == 32,
+	    "identity");
 	CHECK(m->id.tied_embeddings == s->tied && m->id.attention_bias == s->bias, "identity");
 	CHECK(registered == (int)(7 * s->L + 1 + !s->tied), "%d matrices", registered);
 	CHECK(blocks == 1, "%d blocks", blocks);

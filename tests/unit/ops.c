@@ -32,8 +32,8 @@ test_embed(enum kv_dtype type, uint32_t D)
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		struct mat m = { t = to_device_as(d, table, type, (size_t)V * D), weight_type_of(type),
-			V, D };
+		struct mat m = { t = to_device_as(d, table, type, (size_t)V * D),
+			weight_type_of(type), V, D };
 
 		x = d->ops->alloc(d->dev, N * D * 4);
 		d->ops->embed(d->dev, x, &m, tok, N);

@@ -233,8 +233,8 @@ test_output(struct shape s, enum kv_dtype type, unsigned long kernels, unsigned 
 	cache_name(what, sizeof what, "product behind attend", &s);
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		struct mat w = { to_device_as(d, weights, type, (size_t)OUT * in), weight_type_of(type),
-			OUT, in };
+		struct mat w = { to_device_as(d, weights, type, (size_t)OUT * in),
+			weight_type_of(type), OUT, in };
 
 		for (i = 0; i < CASES; i++) {
 			y[i] = run_product(d, &c, &s, &w, q, other, i, &took);

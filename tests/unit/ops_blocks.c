@@ -100,8 +100,8 @@ free_weights(struct weights *w)
 /* want[N][out] <- the product, bound <- how far it may be away: with x rounded to 8 bits by half of
  * the unit of its 32 channels; and by the rounding of sums */
 static void
-expect(const struct weights *w, const float *x, const float *bias, const float *y, size_t N,
-    int rounded, double *want, double *bound)
+expect_products(const struct weights *w, const float *x, const float *bias, const float *y,
+    size_t N, int rounded, double *want, double *bound)
 {
 	const double u = ((double)w->in + 40) * 0x1p-24;
 	size_t n, o, i, j;
@@ -172,7 +172,8 @@ test_product(const struct type *t, size_t N, size_t in, size_t out, int add)
 	for (exact = 0; exact < 2; exact++) {
 		snprintf(what, sizeof what, "%s %zux%zux%zu%s%s", weight_type_name(t->type), N, in,
 		    out, add ? " add" : "", exact ? " exact" : "");
-		expect(&w, x, bias, add ? y : NULL, N, !exact && N <= AT_ONCE, want, bound);
+		expect_products(&w, x, bias, add ? y : NULL, N, !exact && N <= AT_ONCE, want,
+		    bound);
 		new_case();
 		for (k = 0; k < devices; k++) {
 			struct device *d = &device[k];
@@ -208,7 +209,7 @@ test_whole(const struct type *t, size_t in)
 
 	for (i = 0; i < in; i++)
 		x[i] = (i % 32 == 5 ? 127 : (float)draw(255) - 127) * 0.25f;
-	expect(&w, x, bias, NULL, 1, 0, want, bound);
+	expect_products(&w, x, bias, NULL, 1, 0, want, bound);
 	new_case();
 	for (k = 0; k < devices; k++) {
 		got = multiplied(&device[k], &w, x, bias, y, 1, 0);
@@ -233,7 +234,7 @@ test_bf16_panels(const struct type *t, size_t N, size_t in, size_t out)
 
 	round_to(w.numbers, KV_BF16, in * out);
 	round_to(x, KV_BF16, N * in);
-	expect(&w, x, bias, NULL, N, 0, want, bound);
+	expect_products(&w, x, bias, NULL, N, 0, want, bound);
 	for (i = 0; i < N * out; i++)
 		bound[i] *= 2;
 	new_case();

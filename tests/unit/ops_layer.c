@@ -44,8 +44,8 @@ make_matrix(struct matrix *m, enum kv_dtype type, uint32_t out, uint32_t in, uin
 	kv_from_f32(t, m->w, type, n);
 	kv_to_f32(m->w, t, type, n);
 	for (k = 0; k < devices; k++)
-		m->on[k] = (struct mat){ put_askew(&device[k], t, n * size, m->by), weight_type_of(type),
-			out, in };
+		m->on[k] = (struct mat){ put_askew(&device[k], t, n * size, m->by),
+			weight_type_of(type), out, in };
 	free(t);
 }
 
