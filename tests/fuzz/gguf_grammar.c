@@ -62,7 +62,7 @@ any(void)
 /* ---- values ---- */
 
 static void
-put(const void *data, size_t n)
+add_bytes(const void *data, size_t n)
 {
 	if (n > MOST - size)
 		n = MOST - size;
@@ -78,14 +78,14 @@ put_n(uint64_t v, size_t n)
 
 	for (i = 0; i < n; i++)
 		b[i] = (uint8_t)(v >> 8 * i);
-	put(b, n);
+	add_bytes(b, n);
 }
 
 static void
 put_text(const char *text, size_t n)
 {
 	put_n(rarely(3000) ? any() : n, 8);
-	put(text, n);
+	add_bytes(text, n);
 }
 
 static const size_t sizes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
@@ -350,7 +350,8 @@ put_vocabulary(void)
 {
 	static const char *const pres[] = { "llama-bpe", "qwen2", "smollm", "gpt-2", "tekken",
 		"gpt-4o", "deepseek-llm", "default", "nothing" };
-	static const char *const letters[] = { "\xe2\x96\x81", "a", "b", "e", "h", "l", "o", "\xc3\xb6" };
+	static const char *const letters[] = { "\xe2\x96\x81", "a", "b", "e", "h", "l", "o",
+		"\xc3\xb6" };
 	const int pieces = rarely(2);
 	char one[8];
 	uint32_t i;
@@ -526,7 +527,7 @@ make_file(void)
 	size_t i, n;
 
 	size = keys = tensors = at = 0;
-	put("GGUF", 4);
+	add_bytes("GGUF", 4);
 	put_n(rarely(200) ? any() : 2 + below(2), 4);
 	put_n(0, 8);
 	put_n(0, 8);
@@ -541,7 +542,7 @@ make_file(void)
 	size = n;
 	put_data();
 	for (i = rarely(3) ? 1 + below(6) : 0; i > 0; i--)
-		file[below((uint32_t)(rarely(2) && n < size ? n : size))] ^= (uint8_t)(1u << below(8));
+		file[below((uint32_t)(rarely(2) ? n : size))] ^= (uint8_t)(1u << below(8));
 	if (rarely(12))
 		size = below((uint32_t)size + 1);
 }
@@ -562,7 +563,8 @@ main(int argc, char **argv)
 
 	__sanitizer_set_death_callback(say_which);
 	for (number = 0; number < files && (end == 0 || time(NULL) < end); number++) {
-		state = seed * UINT64_C(0x9e3779b97f4a7c15) + number * UINT64_C(0xd1342543de82ef95) + 1;
+		state = seed * UINT64_C(0x9e3779b97f4a7c15) +
+		    number * UINT64_C(0xd1342543de82ef95) + 1;
 		next();
 		memset(file, 0, size);
 		make_file();

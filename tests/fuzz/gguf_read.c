@@ -57,7 +57,8 @@ read_tensors(const struct safetensors *st)
 static void
 read_text(const struct tokenizer *t)
 {
-	static const char text[] = "Hello, <s> w\xc3\xb6rld 12345\n\n  the end<|im_end|>\xe4\xb8\xad";
+	static const char text[] = "Hello, <s> w\xc3\xb6rld 12345\n\n  the end<|im_end|>"
+	    "\xe4\xb8\xad";
 	struct text_start start = { 0 };
 	struct ids ids = { 0 };
 	char err[256] = "", *out;
@@ -67,7 +68,8 @@ read_text(const struct tokenizer *t)
 
 	must(rc == 0 || err[0] != '\0', "a text is refused without a message");
 	for (i = 0; i < ids.n; i++) {
-		must((bytes = tokenizer_bytes(t, ids.ids[i], &n, NULL)) != NULL, "an id without text");
+		bytes = tokenizer_bytes(t, ids.ids[i], &n, NULL);
+		must(bytes != NULL, "an id without text");
 		if ((out = malloc(n + 1)) != NULL)
 			tokenizer_begin(t, &start, ids.ids[i], out);
 		free(out);
@@ -104,7 +106,8 @@ read_model(const char *path, uint64_t bytes, struct gguf_counts *c)
 		return;
 	if (accepted(model_load(path, &cpu_ops, dev, &m, err, sizeof err), path, err)) {
 		c->models++;
-		must(m->embed.data != NULL && m->layer[0].wq.data != NULL, "a model without weights");
+		must(m->embed.data != NULL && m->layer[0].wq.data != NULL,
+		    "a model without weights");
 		model_free(m);
 	}
 	cpu_ops.close(dev);
