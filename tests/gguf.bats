@@ -236,6 +236,11 @@ sys.exit(f"{error}" if error > 1e-5 else 0)'
 	refused 5 'key llama.embedding_scale is not supported in this architecture'
 	changed 'k["llama.rope.scaling.type"] = (STRING, "ntk")'
 	refused 5 'key llama.rope.scaling.type "ntk" is not supported'
+	run -0 --separate-stderr kv-prefill -m x.gguf --allow-config llama.rope.scaling.type --logits l -o x.kv text
+	cmp l logits
+	rm x.kv
+	changed 'k["llama.rope.scaling.attn_factor"] = (F32, 1.5)'
+	refused 5 'key llama.rope.scaling.attn_factor is supported with yarn and longrope only'
 	changed 'k["general.type"] = (STRING, "adapter")'
 	refused 5 'general.type is "adapter"'
 	changed 'k["llama.attention.head_count_kv"] = (U32, [2, 2, 1, 2])'

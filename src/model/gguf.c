@@ -373,6 +373,8 @@ take_tensors(struct reader *r, uint64_t n)
 	size_t i;
 	int rc = take_alignment(r, &alignment);
 
+	if (rc != MODEL_OK)
+		return rc;
 	while (rc == MODEL_OK && g->tensors < n) {
 		t = grown(g->tensor, g->tensors, sizeof *t);
 		g->tensor = t != NULL ? t : g->tensor;

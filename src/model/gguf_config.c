@@ -79,8 +79,8 @@ gguf_key(struct gguf_reading *c, const char *name)
 	return c->key;
 }
 
-static int
-passed_over(struct gguf_reading *c, const char *name)
+int
+gguf_passed_over(struct gguf_reading *c, const char *name)
 {
 	return name_list_matches(&c->overrides->keys, gguf_key(c, name));
 }
@@ -88,7 +88,7 @@ passed_over(struct gguf_reading *c, const char *name)
 int
 gguf_arch_whole(struct gguf_reading *c, const char *name, uint64_t *out)
 {
-	if (passed_over(c, name))
+	if (gguf_passed_over(c, name))
 		return MODEL_OK;
 	return gguf_whole(c->g, gguf_key(c, name), out, c->err, c->errlen);
 }
@@ -96,7 +96,7 @@ gguf_arch_whole(struct gguf_reading *c, const char *name, uint64_t *out)
 int
 gguf_arch_real(struct gguf_reading *c, const char *name, double *out)
 {
-	if (passed_over(c, name))
+	if (gguf_passed_over(c, name))
 		return MODEL_OK;
 	return gguf_real(c->g, gguf_key(c, name), out, c->err, c->errlen);
 }
@@ -276,7 +276,7 @@ take_pattern(struct gguf_reading *c)
 	uint64_t n, i;
 	int rc;
 
-	if (v == NULL || passed_over(c, name))
+	if (v == NULL || gguf_passed_over(c, name))
 		return MODEL_OK;
 	if (v->kind != GGUF_ARRAY || v->of != GGUF_BOOL) {
 		if ((rc = gguf_arch_whole(c, name, &n)) != MODEL_OK)

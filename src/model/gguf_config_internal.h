@@ -27,6 +27,8 @@ struct gguf_reading {
 
 /* "llama.NAME", valid until the next call */
 const char *gguf_key(struct gguf_reading *, const char *name);
+/* Do the overrides name the architecture's key? */
+int gguf_passed_over(struct gguf_reading *, const char *name);
 /* Reads the value of the architecture's key, unless the overrides pass over it: gguf_value.c's
  * rules. */
 int gguf_arch_whole(struct gguf_reading *, const char *name, uint64_t *out);

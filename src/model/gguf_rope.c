@@ -244,16 +244,23 @@ set_named(struct gguf_reading *c, json_t *rope)
 {
 	const char *type = "linear";
 	size_t len = strlen(type);
-	double factor = 0;
-	int rc;
+	double factor = 0, attention = 1;
+	int rc = MODEL_OK;
 
-	if ((rc = gguf_text(c->g, gguf_key(c, "rope.scaling.type"), &type, &len, c->err,
-	    c->errlen)) != MODEL_OK ||
+	if (!gguf_passed_over(c, "rope.scaling.type"))
+		rc = gguf_text(c->g, gguf_key(c, "rope.scaling.type"), &type, &len, c->err,
+		    c->errlen);
+	if (rc != MODEL_OK ||
 	    (rc = gguf_arch_real(c, "rope.scale_linear", &factor)) != MODEL_OK ||
 	    (rc = gguf_arch_real(c, "rope.scaling.factor", &factor)) != MODEL_OK)
 		return rc;
 	if (len == 4 && memcmp(type, "yarn", len) == 0)
 		return set_yarn(c, rope, factor == 0 ? 1 : factor);
+	if ((rc = gguf_arch_real(c, "rope.scaling.attn_factor", &attention)) != MODEL_OK)
+		return rc;
+	if (attention != 1)
+		return UNSUPPORTED(c, "key %s is supported with yarn and longrope only",
+		    gguf_key(c, "rope.scaling.attn_factor"));
 	if (len == 4 && memcmp(type, "none", len) == 0)
 		return MODEL_OK;
 	if (len != 6 || memcmp(type, "linear", len) != 0)
@@ -322,7 +329,8 @@ gguf_rope(struct gguf_reading *c, uint64_t width, uint64_t context)
 	    gguf_key(c, "rope.scaling.finetuned"), &finetuned, c->err, c->errlen)) != MODEL_OK)
 		return rc;
 	/* llama.cpp leaves rotation out then */
-	if (!finetuned && (c->arch->flags & GGUF_SCALES))
+	if (!finetuned && (c->arch->flags & GGUF_SCALES) &&
+	    !gguf_passed_over(c, "rope.scaling.finetuned"))
 		return UNSUPPORTED(c, "key %s is false, which is not supported",
 		    gguf_key(c, "rope.scaling.finetuned"));
 	if (local > 0 && (rc = gguf_set(c, c->json, "rope_local_base_freq", json_real(local))) !=

@@ -542,8 +542,7 @@ make_file(void)
 	size = n;
 	put_data();
 	for (i = rarely(3) ? 1 + below(6) : 0; i > 0; i--)
-		file[below((uint32_t)(rarely(2) && n < size ? n : size))] ^=
-		    (uint8_t)(1u << below(8));
+		file[below((uint32_t)(rarely(2) ? n : size))] ^= (uint8_t)(1u << below(8));
 	if (rarely(12))
 		size = below((uint32_t)size + 1);
 }

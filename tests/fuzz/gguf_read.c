@@ -68,8 +68,8 @@ read_text(const struct tokenizer *t)
 
 	must(rc == 0 || err[0] != '\0', "a text is refused without a message");
 	for (i = 0; i < ids.n; i++) {
-		must((bytes = tokenizer_bytes(t, ids.ids[i], &n, NULL)) != NULL,
-		    "an id without text");
+		bytes = tokenizer_bytes(t, ids.ids[i], &n, NULL);
+		must(bytes != NULL, "an id without text");
 		if ((out = malloc(n + 1)) != NULL)
 			tokenizer_begin(t, &start, ids.ids[i], out);
 		free(out);

@@ -41,7 +41,7 @@ put_text(const char *text)
 }
 
 static void
-begin(uint32_t version, uint64_t tensors, uint64_t keys)
+begin_file(uint32_t version, uint64_t tensors, uint64_t keys)
 {
 	size = 0;
 	add_bytes("GGUF", 4);
@@ -114,7 +114,7 @@ refused(const char *what, int code, const char *message)
 static void
 valid(void)
 {
-	begin(3, 2, 5);
+	begin_file(3, 2, 5);
 	key_text("general.architecture", "llama");
 	key_u32("llama.attention.head_count", 2);
 	put_text("a.array");
@@ -220,17 +220,17 @@ test_changed(void)
 static void
 test_header(void)
 {
-	begin(1, 0, 0);
+	begin_file(1, 0, 0);
 	refused("version 1", MODEL_EUNSUPPORTED, "GGUF version 1 is not supported");
-	begin(4, 0, 0);
+	begin_file(4, 0, 0);
 	refused("version 4", MODEL_EUNSUPPORTED, "GGUF version 4 is not supported: want 2 or 3");
-	begin(0x03000000, 0, 0);
+	begin_file(0x03000000, 0, 0);
 	refused("big-endian", MODEL_EUNSUPPORTED, "big-endian");
-	begin(3, UINT64_MAX, 1);
+	begin_file(3, UINT64_MAX, 1);
 	refused("tensors", MODEL_EINVALID, "18446744073709551615 tensors and 1 keys have no room");
-	begin(3, 0, UINT64_MAX / 14);
+	begin_file(3, 0, UINT64_MAX / 14);
 	refused("keys", MODEL_EINVALID, "keys have no room in a file of 24 bytes");
-	begin(3, 0, 0);
+	begin_file(3, 0, 0);
 	put_u32(0);
 	memcpy(file, "GGML", 4);
 	refused("magic", MODEL_EINVALID, "not a GGUF file");
@@ -243,7 +243,7 @@ refused_value(const char *what, uint32_t kind, const uint64_t *words, size_t n, 
 {
 	size_t i;
 
-	begin(3, 0, 1);
+	begin_file(3, 0, 1);
 	put_text("some.key");
 	put_u32(kind);
 	for (i = 0; i < n; i++)
@@ -271,23 +271,26 @@ test_values(void)
 	refused_value("array of arrays", ARRAY, (uint64_t[]){ ARRAY, many }, 2, MODEL_EINVALID,
 	    "key some.key");
 	refused_value("deep", ARRAY, deep, 13, MODEL_EUNSUPPORTED, "more than 4 deep");
-	begin(3, 0, 2);
+	begin_file(3, 0, 2);
 	key_u32("a.b", 1);
 	key_u32("a.b", 2);
 	refused("a key twice", MODEL_EINVALID, "key a.b is there twice");
-	begin(3, 0, 1);
+	begin_file(3, 0, 1);
 	key_u32("", 1);
 	data(64);
 	refused("no name", MODEL_EINVALID, "a key of 0 bytes");
-	begin(3, 0, 1);
+	begin_file(3, 0, 1);
 	key_u32("a\tb", 1);
 	data(64);
 	refused("a tab", MODEL_EINVALID, "not printable ASCII");
-	begin(3, 1, 1);
+	begin_file(3, 1, 1);
 	key_u32("general.alignment", 24);
 	tensor("t", 1, 2, 0, 0, 0);
 	data(64);
 	refused("alignment", MODEL_EINVALID, "general.alignment is 24, not a power of two");
+	begin_file(3, 0, 1);
+	key_u32("general.alignment", 0);
+	refused("no alignment", MODEL_EINVALID, "general.alignment is 0, not a power of two");
 }
 
 /* A file with this tensor behind another one of 32 bytes, and 64 bytes of data */
@@ -295,7 +298,7 @@ static void
 refused_tensor(const char *what, uint32_t ndim, uint64_t a, uint64_t b, uint32_t type,
     uint64_t offset, int code, const char *message)
 {
-	begin(3, 2, 0);
+	begin_file(3, 2, 0);
 	tensor("first", 1, 8, 0, 0, 0);
 	tensor("second", ndim, a, b, type, offset);
 	data(64);
@@ -320,7 +323,7 @@ test_tensors(void)
 	refused_tensor("types", 1, 8, 0, 4000, 32, MODEL_EUNSUPPORTED, "unknown type 4000");
 	refused_tensor("blocks", 1, 8, 0, 8, 32, MODEL_EINVALID,
 	    "rows of 8 numbers are not whole blocks of Q8_0, of 32");
-	begin(3, 2, 0);
+	begin_file(3, 2, 0);
 	tensor("same", 1, 2, 0, 0, 0);
 	tensor("same", 1, 2, 0, 0, 32);
 	data(64);
@@ -331,7 +334,7 @@ test_tensors(void)
 static void
 write_part(const char *name, uint32_t no, uint32_t count, uint32_t all, const char *tensor_name)
 {
-	begin(3, 1, 4);
+	begin_file(3, 1, 4);
 	key_text("general.architecture", "llama");
 	key_u32("split.no", no);
 	key_u32("split.count", count);
