@@ -122,11 +122,11 @@ def read_preamble(source, snapshot):
     if version > 1:
         raise Unsupported(f'preamble: version {version} is not known')
     need(version == 1, 'preamble: version 0')
+    need(order == 0x01020304, 'preamble: wrong byte order')
     for bit in range(1, 64):            # bit 0: there is row_types in HEAD
         if features >> bit & 1:
             raise Unsupported(f'preamble: feature bit {bit} is not known')
     need(zero == 0 and not any(data[24:56]), 'preamble: a reserved byte is not zero')
-    need(order == 0x01020304, 'preamble: wrong byte order')
     snapshot.features = features
 
 
