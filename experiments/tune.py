@@ -180,14 +180,15 @@ def pareto(found):
 
 
 def md_lines(found, options, lines):
+    shares = [what for what in LIMITS if any(what in of for of in found.values())]
+    median = " (of seconds the median)" * ("seconds" in shares)
     yield f"KL and agreement with the full cache's likeliest token, mean [95 % interval] over " \
           f"prompts; n: prompts that ran; p: of the difference in KL from the best; shares of " \
-          "the full cache in % (of seconds the median). Limits: " + ", ".join(
+          f"the full cache in %{median}. Limits: " + ", ".join(
               f"{name} {100 * share:g} %" for name, share in options.limit) + "."
     yield ""
     ordered = sorted(found.items(), key=lambda item: (-item[1]["kl"]["n"],
                                                       item[1]["kl"]["mean"]))
-    shares = [name for name in LIMITS if name in ordered[0][1]]
     yield from md_table(
         ["pipeline", "n", "KL", "agreement", "p", *shares],
         ([key[1], str(of["kl"]["n"]), cell(of["kl"], False), cell(of["agreement"], True),
