@@ -110,7 +110,8 @@ cli_o = $(call objects,src/cli)
 # cpu/dispatch.c picks at run time.
 simd_c = $(wildcard cpu/simd_*.c)
 simd_o = $(foreach isa,base avx2 avx512,$(patsubst %.c,$(O)/%.$(isa).o,$(simd_c)))
-cpu_o = $(patsubst %.c,$(O)/%.o,$(filter-out $(simd_c),$(wildcard cpu/*.c))) $(simd_o)
+cpu_o = $(patsubst %.c,$(O)/%.o,$(filter-out $(simd_c),$(wildcard cpu/*.c))) $(simd_o) \
+	$(O)/src/ops/weight_type.o
 base_flags = -DISA=base
 avx2_flags = -DISA=avx2 -mavx2 -mfma -mf16c
 avx512_flags = -DISA=avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl \
@@ -165,7 +166,7 @@ $(O)/%.o: %.c $(O)/cc.flags
 	$(cc) $(openmp) -c -o $@ $<
 $(cpu_o): openmp = -fopenmp
 $(O)/cpu/bf16_avx512.o: openmp = -O3 $(bf16_flags)
-$(O)/cpu/vnni_avx512.o: openmp = -O3 $(vnni_flags)
+$(O)/cpu/vnni_avx512.o $(O)/cpu/vnni_blocks.o: openmp = -O3 $(vnni_flags)
 # loops over rows and channels
 $(methods_o) $(O)/libkvfile/dtype.o: CFLAGS += -O3
 $(O)/%.base.o: %.c $(O)/cc.flags

@@ -54,6 +54,7 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 	d->threads = threads;
 	d->simd = cpu_simd();
 	d->vnni = cpu_vnni();
+	d->block_dots = cpu_blocks();
 	name_yourself(d);
 	return d;
 }
@@ -63,6 +64,12 @@ cpu_products_in_bf16(struct dev *d, int on)
 {
 	d->bf16 = on ? cpu_bf16() : NULL;
 	return d->bf16 != NULL;
+}
+
+static void
+cpu_blocks_in_f32(struct dev *d, int on)
+{
+	d->exact = on;
 }
 
 static void
@@ -223,6 +230,7 @@ const struct ops cpu_ops = {
 	.sync = cpu_sync,
 	.describe = cpu_describe,
 	.products_in_bf16 = cpu_products_in_bf16,
+	.blocks_in_f32 = cpu_blocks_in_f32,
 	.event_record = cpu_event_record,
 	.event_wait = cpu_event_wait,
 	.mem_info = cpu_mem_info,
@@ -241,8 +249,10 @@ const struct ops cpu_ops = {
 	.embed = cpu_embed,
 	.embed_ids = cpu_embed_ids,
 	.rmsnorm = cpu_rmsnorm,
+	.layernorm = cpu_layernorm,
 	.matmul = cpu_matmul,
 	.rope = cpu_rope,
+	.split_pairs = cpu_split_pairs,
 	.append = cpu_append,
 	.compact = cpu_compact,
 	.round = cpu_round,
@@ -250,6 +260,7 @@ const struct ops cpu_ops = {
 	.geglu = cpu_geglu,
 	.softcap = cpu_softcap,
 	.mix = cpu_mix,
+	.temper = cpu_temper,
 	.repeat_heads = cpu_repeat_heads,
 	.attend = cpu_attend,
 	.attend_each = cpu_attend_each,
@@ -258,7 +269,7 @@ const struct ops cpu_ops = {
 	.attend_mass = cpu_attend_mass,
 	.query_stats = cpu_query_stats,
 	.value_norms = cpu_value_norms,
-	.gelu = cpu_gelu,
+	.activate = cpu_activate,
 	.gate_scores = cpu_gate_scores,
 	.window_mass = cpu_window_mass,
 	.argmax = cpu_argmax,

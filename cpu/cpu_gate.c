@@ -4,34 +4,6 @@
 
 #include "cpu/cpu_internal.h"
 
-#define PART 1024               /* numbers that a thread takes */
-
-struct gelu {
-	float *x;
-	size_t n;
-};
-
-static void
-gelu_part(void *arg, size_t item, int thread)
-{
-	const struct gelu *a = arg;
-	const size_t end = (item + 1) * PART < a->n ? (item + 1) * PART : a->n;
-	size_t i;
-
-	(void)thread;
-	for (i = item * PART; i < end; i++)
-		a->x[i] *= 0.5F * (1 + erff(a->x[i] * (float)M_SQRT1_2));
-}
-
-void
-cpu_gelu(struct dev *d, float *x, size_t n)
-{
-	struct gelu a = { x, n };
-
-	if (d->error[0] == '\0')
-		cpu_run(d, gelu_part, &a, (n + PART - 1) / PART, n * 16);
-}
-
 struct gates {
 	const struct simd *simd;
 	const struct gate_sinks *w;

@@ -3,6 +3,7 @@
  * cpu_device.c  open, memory, errors, the op table
  * cpu_matmul.c  matrix products: oneDNN on converted panels; GEMV and skinny GEMM for few rows
  * cpu_bf16.c    matrix products in bf16, where that is asked for
+ * cpu_blocks.c  matrix products with weights in blocks, for few rows
  * cpu_attend.c  attention, of all rows or chosen ones: how the work is cut into items
  * cpu_mass.c    attention mass, with the same items (cpu_attend.h)
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
@@ -19,6 +20,7 @@
  * simd_kivi.h       KIVI's keys, by channel
  * bf16_avx512.c inner loops of products in bf16, for the one set that has them
  * vnni_avx512.c attention over quantised rows in integers, likewise
+ * vnni_blocks.c products with weights in blocks, likewise
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
  *
  * Nothing outside cpu/ and its tests includes this.
@@ -110,6 +112,10 @@ struct entries_job {
 	float *w;                    /* scratch [GROUP_HEADS][PADDED(E)] */
 };
 
+struct x_chunk;
+struct block_product;
+typedef void cpu_block_dots(const struct block_product *, enum weight_type);
+
 /* Floats from one row of x to the next, for dots() */
 #define DOTS_LD(in) (((in) + 31) / 32 * 32)
 
@@ -129,6 +135,12 @@ struct simd {
 	 * has the same order for every N and rows. */
 	void (*dots)(float *y, size_t ldy, const float *x, size_t N, const void *w,
 	    enum kv_dtype type, size_t rows, size_t in, const float *bias, int add);
+
+	/* The same with weights in blocks (cpu_blocks.h): rounds x[N][in]; multiplies; dst[in] f32
+	 * <- a row, as weight_to_f32() */
+	void (*round_x)(struct x_chunk *dst, const float *x, size_t N, size_t in);
+	cpu_block_dots *block_dots;
+	void (*widen_blocks)(float *dst, const void *w, enum weight_type, size_t in);
 
 	/* Online softmax over rows first..last-1: updates m, l and o. */
 	void (*attend)(const struct attend_job *);
@@ -172,6 +184,10 @@ struct simd {
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
 	void (*rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps);
 
+	/* as layernorm() of ops.h, of one row */
+	void (*layernorm)(float *y, const float *x, const float *w, const float *bias, size_t D,
+	    float eps);
+
 	/* c[half], s[half] <- cosine and sine of pos * freq[i], which is in double precision */
 	void (*cos_sin)(float *c, float *s, uint32_t pos, const double *freq, size_t half);
 
@@ -185,6 +201,9 @@ struct simd {
 	/* y[n] <- silu(gate[n]) * up[n] */
 	void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
 	void (*geglu)(float *y, const float *gate, const float *up, size_t n);
+
+	/* x[n] <- gelu(x), by tanh */
+	void (*gelu_tanh)(float *x, size_t n);
 
 	/* x[n] <- c tanh(x[n] / c), c > 0 */
 	void (*cap)(float *x, size_t n, float c);
@@ -223,6 +242,8 @@ struct dev {
 	const struct simd *simd;
 	const struct bf16_products *bf16;  /* while products are in bf16; else NULL */
 	const struct vnni_products *vnni;  /* NULL: not on this processor */
+	cpu_block_dots *block_dots;
+	int exact;                   /* 1: no product rounds x, blocks_in_f32() */
 	void *scratch;               /* 64-byte aligned; grows, never shrinks */
 	size_t scratch_bytes;
 	char text[96];               /* describe() */
@@ -243,8 +264,20 @@ const struct bf16_products *cpu_bf16(void);
  * instruction set is forced. */
 const struct vnni_products *cpu_vnni(void);
 
-/* matmul() of w in bf16 by d->bf16 */
+/* Returns the products with weights in blocks of this processor, or of the forced instruction
+ * set. */
+cpu_block_dots *cpu_blocks(void);
+
+/* matmul() of w in bf16, or in blocks, by d->bf16 */
 op_matmul cpu_bf16_matmul;
+int cpu_bf16_takes(enum weight_type);
+
+/* matmul() of at most 64 rows of x and w in blocks */
+op_matmul cpu_blocks_matmul;
+
+/* dst[n] f32 <- channels first .. first+n-1 of row o of w; n <= 1024 */
+void cpu_widen_row(const struct simd *, float *dst, const struct mat *w, size_t o, size_t first,
+    size_t n);
 
 /* Calls work(arg, item, thread) for every item < items, thread < d->threads, and returns when
  * all are done. Which thread takes which item differs from run to run. cost is the number of
@@ -322,7 +355,7 @@ op_attend_mass cpu_attend_mass;
 op_lse_merge cpu_lse_merge;
 op_query_stats cpu_query_stats;
 op_value_norms cpu_value_norms;
-op_gelu cpu_gelu;
+op_activate cpu_activate;
 op_gate_scores cpu_gate_scores;
 op_window_mass cpu_window_mass;
 op_group_reduce cpu_group_reduce;
@@ -339,5 +372,8 @@ op_key_scores cpu_key_scores;
 op_compact cpu_compact;
 op_round cpu_round;
 op_swiglu cpu_swiglu;
+op_temper cpu_temper;
+op_layernorm cpu_layernorm;
+op_split_pairs cpu_split_pairs;
 
 #endif

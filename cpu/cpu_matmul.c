@@ -5,7 +5,7 @@
  * the threads share the tiles.
  *
  * Few rows of x (GEMV, skinny GEMM): the limit is reading the weights, so they are read once
- * and widened in registers: simd_dot.c.
+ * and widened in registers: simd_dot.c; in blocks: cpu_blocks.c.
  *
  * Both cut y by the shapes alone, so y does not depend on the number of threads. The two
  * paths add in different orders. Where products in bf16 are asked for, cpu_bf16.c does what is
@@ -42,10 +42,10 @@ skinny_item(void *arg, size_t item, int thread)
 	const struct multiply *p = arg;
 	const struct mat *w = p->w;
 	const size_t in = w->in, out = w->out, o = item * p->step;
-	const char *data = (const char *)w->data + o * in * kv_dtype_size(w->dtype);
+	const char *data = (const char *)w->data + o * weight_row_bytes(w->type, in);
 
 	(void)thread;
-	p->d->simd->dots(p->y + o, out, p->x, p->N, data, w->dtype,
+	p->d->simd->dots(p->y + o, out, p->x, p->N, data, mat_elements(w),
 	    out - o < p->step ? out - o : p->step, in, p->bias == NULL ? NULL : p->bias + o,
 	    p->add);
 }
@@ -59,15 +59,19 @@ gemm_item(void *arg, size_t item, int thread)
 	const size_t in = w->in, out = w->out, o = item % p->panels * p->panel;
 	const size_t cols = out - o < p->panel ? out - o : p->panel, n0 = item / p->panels * TILE;
 	const size_t rows = p->N - n0 < TILE ? p->N - n0 : TILE;
-	const char *data = (const char *)w->data + o * in * kv_dtype_size(w->dtype);
+	const size_t bytes = weight_row_bytes(w->type, in);
+	const char *data = (const char *)w->data + o * bytes;
 	const float *x = p->x + n0 * in, *panel = (const float *)data;
 	float *y = p->y + n0 * out, *mine;
 	dnnl_status_t status;
 	size_t n, i;
 
-	if (w->dtype != KV_F32) {
+	if (w->type != WEIGHT_F32) {
 		mine = p->scratch + (size_t)thread * p->panel * in;
-		p->d->simd->widen(mine, data, w->dtype, cols * in);
+		for (i = 0; i < cols && weight_is_block(w->type); i++)
+			p->d->simd->widen_blocks(mine + i * in, data + i * bytes, w->type, in);
+		if (!weight_is_block(w->type))
+			p->d->simd->widen(mine, data, mat_elements(w), cols * in);
 		panel = mine;
 	}
 	status = dnnl_sgemm('N', 'T', (dnnl_dim_t)rows, (dnnl_dim_t)cols, (dnnl_dim_t)in, 1, x,
@@ -115,16 +119,20 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 
 	if (d->error[0] != '\0' || cost == 0)
 		return;
-	if (d->bf16 != NULL && w->dtype == KV_BF16 && N > SKINNY_BF16) {
+	if (d->bf16 != NULL && N > SKINNY_BF16 && cpu_bf16_takes(w->type)) {
 		cpu_bf16_matmul(d, y, x, w, bias, N, add);
+		return;
+	}
+	if (N <= GEMV_ROWS && weight_is_block(w->type)) {
+		cpu_blocks_matmul(d, y, x, w, bias, N, add);
 		return;
 	}
 	if (N <= GEMV_ROWS) {
 		if ((p.scratch = cpu_scratch(d, N * DOTS_LD(in) * sizeof *p.scratch)) == NULL)
 			return;
-		d->simd->arrange(p.scratch, x, N, in, w->dtype);
+		d->simd->arrange(p.scratch, x, N, in, mat_elements(w));
 		p.x = p.scratch;
-		p.step = (DOT_BYTES / (in * kv_dtype_size(w->dtype)) + 8) / 8 * 8;
+		p.step = (DOT_BYTES / weight_row_bytes(w->type, in) + 8) / 8 * 8;
 		cpu_run(d, skinny_item, &p, (out + p.step - 1) / p.step, cost);
 		return;
 	}
@@ -133,7 +141,7 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 	while (p.panel > PANEL_SHORT && (out + p.panel - 1) / p.panel * tiles < MIN_TILES)
 		p.panel /= 2;
 	p.panels = (out + p.panel - 1) / p.panel;
-	if (w->dtype != KV_F32 &&
+	if (w->type != WEIGHT_F32 &&
 	    (p.scratch = cpu_scratch(d, d->threads * p.panel * in * sizeof *p.scratch)) == NULL)
 		return;
 	if (!cpu_has_room(d))

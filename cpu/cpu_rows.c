@@ -25,13 +25,15 @@ static void
 embed_row(void *arg, size_t n, int thread)
 {
 	const struct rows *r = arg;
-	const size_t bytes = r->width * kv_dtype_size(r->table->dtype);
-	const char *row = (const char *)r->table->data + r->tok[n] * bytes;
+	const struct mat *t = r->table;
+	const char *row = (const char *)t->data + r->tok[n] * weight_row_bytes(t->type, r->width);
 	size_t i;
 
 	(void)thread;
-	if (r->tok[n] < r->table->out)
-		r->simd->widen(r->y + n * r->width, row, r->table->dtype, r->width);
+	if (r->tok[n] < t->out && weight_is_block(t->type))
+		r->simd->widen_blocks(r->y + n * r->width, row, t->type, r->width);
+	else if (r->tok[n] < t->out)
+		r->simd->widen(r->y + n * r->width, row, mat_elements(t), r->width);
 	else
 		for (i = 0; i < r->width; i++)
 			r->y[n * r->width + i] = NAN;

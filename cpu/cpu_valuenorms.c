@@ -31,12 +31,11 @@ static void
 widen_panel(const struct norms *a, float *panel, uint32_t h, size_t first, size_t rows)
 {
 	const struct mat *wo = a->of->wo;
-	const size_t E = a->of->width, bytes = kv_dtype_size(wo->dtype);
+	const size_t E = a->of->width;
 	size_t i;
 
 	for (i = 0; i < rows; i++)
-		a->d->simd->widen(panel + i * E, (const char *)wo->data +
-		    ((first + i) * wo->in + h * E) * bytes, wo->dtype, E);
+		cpu_widen_row(a->d->simd, panel + i * E, wo, first + i, h * E, E);
 }
 
 static void

@@ -11,6 +11,7 @@ extern const struct simd simd_base;
 extern const struct simd simd_avx2, simd_avx512;
 extern const struct bf16_products bf16_avx512;
 extern const struct vnni_products vnni_avx512;
+extern cpu_block_dots block_dots_vnni;
 
 /* The flags that the Makefile compiles for. Half-precision conversion has no name in
  * __builtin_cpu_supports of clang 14. */
@@ -99,6 +100,16 @@ cpu_bf16(void)
 		return &bf16_avx512;
 #endif
 	return NULL;
+}
+
+cpu_block_dots *
+cpu_blocks(void)
+{
+#if defined(__x86_64__)
+	if (cpu_vnni() != NULL)
+		return block_dots_vnni;
+#endif
+	return cpu_simd()->block_dots;
 }
 
 const struct vnni_products *

@@ -68,6 +68,7 @@ float FN(lse)(const float *, size_t);
 void FN(group_reduce)(float *, const float *, size_t, const float *, size_t, size_t, enum reduce);
 void FN(topk)(uint32_t *, const float *, size_t, size_t, uint32_t *);
 void FN(rmsnorm)(float *, const float *, const float *, size_t, float);
+void FN(layernorm)(float *, const float *, const float *, const float *, size_t, float);
 void FN(cos_sin)(float *, float *, uint32_t, const double *, size_t);
 void FN(rotate)(float *, const float *, const float *, size_t, size_t);
 void FN(transform)(float *, size_t, size_t);
@@ -75,6 +76,10 @@ void FN(swiglu)(float *, const float *, const float *, size_t);
 void FN(cap)(float *, size_t, float);
 void FN(add_products)(double *, const double *, size_t, size_t, size_t);
 void FN(geglu)(float *, const float *, const float *, size_t);
+void FN(round_x)(struct x_chunk *, const float *, size_t, size_t);
+void FN(block_dots)(const struct block_product *, enum weight_type);
+void FN(widen_blocks)(float *, const void *, enum weight_type, size_t);
+void FN(gelu_tanh)(float *, size_t);
 
 INLINE vf
 vset(float x)

@@ -26,6 +26,31 @@ FN(rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps)
 		y[i] = x[i] * scale * w[i];
 }
 
+/* Two passes: the mean first, so that a row far from 0 loses nothing. */
+void
+FN(layernorm)(float *y, const float *x, const float *w, const float *bias, size_t D, float eps)
+{
+	vf a = vset(0), v;
+	float mean, sum, scale;
+	size_t i;
+
+	for (i = 0; i + VL <= D; i += VL)
+		a += vload(x + i);
+	for (sum = vsum(a); i < D; i++)
+		sum += x[i];
+	mean = sum / (float)D;
+	a = vset(0);
+	for (i = 0; i + VL <= D; i += VL) {
+		v = vload(x + i) - vset(mean);
+		a = vmadd(v, v, a);
+	}
+	for (sum = vsum(a); i < D; i++)
+		sum += (x[i] - mean) * (x[i] - mean);
+	scale = 1.0f / sqrtf(sum / (float)D + eps);
+	for (i = 0; i < D; i++)
+		y[i] = (x[i] - mean) * scale * w[i] + (bias != NULL ? bias[i] : 0);
+}
+
 /* Double precision, half as many lanes */
 #define DL (VL / 2)
 typedef double vd __attribute__((vector_size(8 * DL)));
@@ -198,6 +223,20 @@ FN(name)(float *y, const float *gate, const float *up, size_t n) \
 
 GATED(swiglu, silu)
 GATED(geglu, gelu)
+
+void
+FN(gelu_tanh)(float *x, size_t n)
+{
+	size_t i;
+	vf v;
+
+	for (i = 0; i + VL <= n; i += VL)
+		vstore(x + i, gelu(vload(x + i)));
+	if (i < n) {
+		v = gelu(vload_part(x, i, n - i, KV_F32));
+		memcpy(x + i, &v, (n - i) * sizeof *x);
+	}
+}
 
 void
 FN(cap)(float *x, size_t n, float c)

@@ -190,13 +190,13 @@ narrowed(struct dev *d, struct narrow *to, const float *x, const struct mat *w, 
 	const auto &have = d->narrowed;
 	const bool wide = w->in % 4 == 0 && (uintptr_t)x % 16 == 0;
 
-	if (!gpu_narrow_alloc(d, to, w->dtype, N, w->in))
+	if (!gpu_narrow_alloc(d, to, mat_elements(w), N, w->in))
 		return 0;
-	if (have.x == x && have.N == N && have.in == w->in && have.dtype == w->dtype)
+	if (have.x == x && have.N == N && have.in == w->in && have.dtype == mat_elements(w))
 		return 1;
-	if (w->dtype == KV_F16 && wide)
+	if (mat_elements(w) == KV_F16 && wide)
 		LAUNCH(d, (narrow_rows<f16, 4>), N, THREADS, 0, (f16 *)to->at, to->scale, x, w->in);
-	else if (w->dtype == KV_F16)
+	else if (mat_elements(w) == KV_F16)
 		LAUNCH(d, (narrow_rows<f16, 1>), N, THREADS, 0, (f16 *)to->at, to->scale, x, w->in);
 	else if (wide)
 		LAUNCH(d, (narrow_rows<bf16, 4>), N, THREADS, 0, (bf16 *)to->at, NULL, x, w->in);
@@ -248,12 +248,13 @@ gemm(struct dev *d, const struct blas *b, void *y, enum kv_dtype dtype, size_t s
 {
 	const float one = 1;
 	const int in = (int)w->in, out = (int)w->out;
+	const auto type = type_of(mat_elements(w));
 
 	d->no_early_start = true;
 	if (gpu_ok(d))
 		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)x->N, in,
-		    &one, w->data, type_of(w->dtype), in, x->at, type_of(w->dtype), in, &beta, y,
-		    type_of(dtype), (int)stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+		    &one, w->data, type, in, x->at, type, in, &beta, y, type_of(dtype), (int)stride,
+		    CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 static void
@@ -296,11 +297,11 @@ gpu_blas_matmul(struct dev *d, float *y, const float *x, const struct mat *w, co
     uint32_t N, int add)
 {
 	const struct blas *b = opened(d);
-	struct narrow t = { x, NULL, N, w->in, w->dtype };
+	struct narrow t = { x, NULL, N, w->in, mat_elements(w) };
 
-	if (b == NULL || (w->dtype != KV_F32 && !narrowed(d, &t, x, w, N)))
+	if (b == NULL || (mat_elements(w) != KV_F32 && !narrowed(d, &t, x, w, N)))
 		return;
 	multiply(d, b, y, &t, w, bias, add);
 	if (t.at != x && (y + (size_t)N * w->out <= x || x + (size_t)N * w->in <= y))
-		d->narrowed = { .x = x, .N = N, .in = w->in, .dtype = w->dtype };
+		d->narrowed = { .x = x, .N = N, .in = w->in, .dtype = mat_elements(w) };
 }

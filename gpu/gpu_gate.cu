@@ -6,22 +6,6 @@
 
 constexpr uint32_t THREADS = 128;
 
-static __global__ void __launch_bounds__(THREADS)
-gelu(float *x, size_t n)
-{
-	const size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x;
-
-	if (i < n)
-		x[i] *= 0.5f * (1 + erff(x[i] * 0.70710678f));
-}
-
-void
-gpu_gelu(struct dev *d, float *x, size_t n)
-{
-	if (n > 0)
-		LAUNCH(d, gelu, parts_of(n, THREADS), THREADS, 0, x, n);
-}
-
 /* Returns by what RMSNorm multiplies x[m], without its weights. */
 DEVICE float
 norm_scale(const float *x, float eps, uint32_t m)

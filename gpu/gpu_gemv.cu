@@ -434,7 +434,7 @@ static void
 gemv_of_dtype(struct dev *d, const struct product *p, uint32_t n, const float *x,
     const struct norm *norm, uint32_t N, enum epilogue what)
 {
-	const enum kv_dtype dtype = p->w->dtype;
+	const enum kv_dtype dtype = mat_elements(p->w);
 	uintptr_t all = (uintptr_t)x | p->w->in * kv_dtype_size(dtype);
 	struct gemv f = { .of = {}, .x = x, .norm = NULL, .eps = 0, .what = what, .N = N,
 		.in = p->w->in, .groups = 0, .each = 0, .split = 0, .chunk = 0 };
@@ -472,7 +472,7 @@ gpu_gemv(struct dev *d, const struct product *p, uint32_t n, const float *x,
 
 	for (i = 0; i < n; i += many) {
 		for (many = 1; i + many < n && many < MOST_PRODUCTS &&
-		    p[i + many].w->dtype == p[i].w->dtype; many++)
+		    p[i + many].w->type == p[i].w->type; many++)
 			;
 		gemv_of_dtype(d, p + i, many, x, norm, N, what);
 	}

@@ -19,9 +19,9 @@ project_narrow(struct dev *d, const struct product *p, uint32_t n, const float *
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		if (p[i].w->dtype != p->w->dtype || p[i].w->dtype == KV_F32)
+		if (p[i].w->type != p->w->type || p[i].w->type == WEIGHT_F32)
 			return 0;
-	if (!gpu_norm_narrow(d, &xn, p->w->dtype, x, norm, N, p->w->in))
+	if (!gpu_norm_narrow(d, &xn, mat_elements(p->w), x, norm, N, p->w->in))
 		return 0;
 	for (i = 0; i < n; i++)
 		gpu_blas_narrow(d, p[i].y, &xn, p[i].w, p[i].bias, 0);
@@ -51,7 +51,7 @@ gate_up_bf16(struct dev *d, bf16 *gate_up, const float *x, const struct ffn *w, 
 	struct mat both = w->gate;
 	struct narrow xn;
 
-	if (w->gate.dtype != KV_BF16 || w->up.dtype != KV_BF16 ||
+	if (w->gate.type != WEIGHT_BF16 || w->up.type != WEIGHT_BF16 ||
 	    !gpu_norm_narrow(d, &xn, KV_BF16, x, &w->norm, N, w->gate.in))
 		return 0;
 	if ((const bf16 *)w->gate.data + all == w->up.data) {
@@ -75,16 +75,16 @@ gpu_ffn(struct dev *d, float *x, const struct ffn *w, float *xn, float *gate, fl
 	if (d->reference || N == 0)
 		return 0;
 	if (N <= GEMV_ROWS) {
-		if (w->gate.dtype != w->up.dtype)
+		if (w->gate.type != w->up.type)
 			return 0;
 		gpu_gemv(d, p, 2, x, &w->norm, N, EPILOGUE_SWIGLU);
 		gpu_matmul(d, x, gate, &w->down, NULL, N, 1);
 		return 1;
 	}
-	if (w->down.dtype == KV_BF16 && gate_up_bf16(d, (bf16 *)gate, x, w, N))
+	if (w->down.type == WEIGHT_BF16 && gate_up_bf16(d, (bf16 *)gate, x, w, N))
 		done = gpu_swiglu_bf16(d, &g, (const bf16 *)gate, N, F);
-	else if (w->down.dtype != KV_F32 && project_narrow(d, p, 2, x, &w->norm, N))
-		done = gpu_swiglu_narrow(d, &g, w->down.dtype, gate, up, N, F);
+	else if (w->down.type != WEIGHT_F32 && project_narrow(d, p, 2, x, &w->norm, N))
+		done = gpu_swiglu_narrow(d, &g, mat_elements(&w->down), gate, up, N, F);
 	else
 		return 0;
 	if (done)

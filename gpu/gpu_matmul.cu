@@ -45,7 +45,7 @@ reference(struct dev *d, float *y, const float *x, const struct mat *w, const fl
 		gpu_fail(d, "matmul: %u rows by %u outputs are too many", N, w->out);
 		return;
 	}
-	with_type(w->dtype, [&](auto t) {
+	with_type(mat_elements(w), [&](auto t) {
 		using T = decltype(t);
 
 		LAUNCH(d, reference_matmul<T>, (unsigned)blocks, THREADS, 0, y, x,

@@ -35,7 +35,7 @@ gpu_embed_ids(struct dev *d, float *x, const struct mat *table, const uint32_t *
 
 	if (N == 0 || D == 0)
 		return;
-	with_type(table->dtype, [&](auto t) {
+	with_type(mat_elements(table), [&](auto t) {
 		using T = decltype(t);
 		constexpr int V = 16 / sizeof t;
 		const T *data = (const T *)table->data;

@@ -73,7 +73,7 @@ gpu_value_norms(struct dev *d, float *norms, size_t stride, const struct value_o
 {
 	if (of->n == 0)
 		return;
-	with_type(of->wo->dtype, [&](auto type) {
+	with_type(mat_elements(of->wo), [&](auto type) {
 		using T = decltype(type);
 
 		LAUNCH(d, value_norms<T>, dim3(parts_of(of->n, ROWS), of->heads), THREADS, 0,

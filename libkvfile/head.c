@@ -55,6 +55,7 @@ const struct head_field kv_rope_fields[] = {
 	{ "low_freq_factor", REAL, AT(rope_low_freq_factor), 0, 0, LLAMA3, 0 },
 	{ "original_max_position", COUNT, AT(rope_original_max_position), 1, UINT32_MAX,
 	    LLAMA3 | YARN | LONGROPE, 0 },
+	{ "query_beta", REAL, AT(rope_query_beta), 0, 0, YARN, 1 },
 	{ "skip", COUNT, AT(rope_skip), 1, 4096, 0, 1 },
 	{ "theta", REAL, AT(rope_theta), 0, 0, 0, 0 },
 	{ "truncate", FLAG, AT(rope_truncate), 0, 0, YARN, 0 },

@@ -171,7 +171,7 @@ is_finite(const struct kv_model *m)
 		m->rope_high_freq_factor, m->rope_attention_factor, m->rope_beta_fast,
 		m->rope_beta_slow, m->attention_multiplier, m->embedding_multiplier,
 		m->logits_scaling, m->residual_multiplier, m->attention_softcap, m->logits_softcap,
-		m->rope_window_theta };
+		m->rope_window_theta, m->rope_query_beta };
 	size_t i;
 
 	for (i = 0; i < sizeof all / sizeof all[0]; i++)

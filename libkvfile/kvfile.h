@@ -103,6 +103,9 @@ struct kv_model {
 	uint32_t rope_skip;
 	/* theta of layers with a window, without scaling; 0: as all layers */
 	double rope_window_theta;
+	/* yarn: queries at position p are multiplied by 1 + this times
+	 * ln(1 + floor(p / rope_original_max_position)); 0: they are not */
+	double rope_query_beta;
 	uint32_t rope_width;            /* rotated channels, the first ones; 0: all */
 	/* longrope: divisor of the frequency of each pair; else 0 of them */
 	uint32_t rope_n_factors;

@@ -332,3 +332,18 @@ accepts() {
 	kv-decode -n 24 --ignore-eos full.kv >alone
 	kv-decode -n 24 --ignore-eos --draft full.kv full.kv | cmp - alone
 }
+
+@test "on a GPU the steps of a draft are launches of one captured graph, also after a token that was not accepted" {
+	PATH=$O/emulated:$PATH
+	export KV_DEVICE=cuda
+	local launches steps
+	kv-prefill -w 8 -o full.kv <(head -c 400 text)
+	kv-score --method random full.kv | kv-evict -q --rate 0.1 -o wrong.kv
+	KV_EMULATED_TOTALS=1 kv-decode -n 24 --ignore-eos --stats stats --draft wrong.kv full.kv >/dev/null 2>err
+	assert [ "$(count stats accepted)" -lt "$(count stats drafted)" ]
+	launches=$(sed -n 's/^emulator: .* products, \([0-9]*\) graphs.*/\1/p' err)
+	steps=$(count stats draft_steps)
+	# those before the capture, and those of several tokens at once after a pass that was right, are none
+	echo "$launches launches of $steps steps"
+	assert [ $((launches * 2)) -gt "$steps" ]
+}

@@ -73,8 +73,49 @@ setup() {
 	recorded phi3 phi3-partial phi3-longrope phi3-longrope-short smollm3 smollm3-biases granite olmo2
 }
 
+@test "OLMo-3, whose layers with a window have no scaling of rotary embedding, is what transformers computes" {
+	recorded olmo3 olmo3-yarn
+}
+
+@test "EXAONE 4, whose layers without a window do not rotate where others have one, is what transformers computes" {
+	recorded exaone4 exaone4-llama3 exaone4-typed
+}
+
+@test "Ministral 3, whose queries depend on their position, is what transformers computes" {
+	recorded ministral3 ministral3-window
+}
+
+@test "GLM-4, whose rotary embedding rotates channels side by side, is what transformers computes" {
+	recorded glm glm4 glm4-biases
+}
+
+@test "ERNIE 4.5, Helium, Seed-OSS, InternLM 3 and EXAONE 3 are what transformers computes" {
+	recorded ernie4_5 ernie4_5-biases helium seed_oss internlm3 exaone
+}
+
+@test "networks without a gate, Arcee and Nemotron, are what transformers computes" {
+	recorded arcee arcee-biases nemotron
+}
+
+@test "LayerNorm: StarCoder2, StableLM and OLMo are what transformers computes" {
+	recorded starcoder2 stablelm olmo
+}
+
+@test "attention and network beside each other, Phi-2 and Command R, are what transformers computes" {
+	recorded phi cohere cohere-biases cohere2
+}
+
+@test "the text part of a model that sees images is what transformers computes" {
+	recorded gemma3-wrapped mistral3 mistral3-inner
+	echo '1 2 3' >ids
+	run -0 --separate-stderr kv-prefill -m "$(family mistral3)" --ids -o x.kv ids
+	[[ "$stderr" == *"ignored tensors that are not the model's: 1 (vision_tower.no_such.weight)" ]] || fail "$stderr"
+	[ "$(see x.kv 's.head["model"]["architecture"]')" = mistral ]
+}
+
 @test "with weights of bf16 a family is what transformers computes of them in f32" {
-	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2}-bf16
+	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2,olmo3,exaone4,ministral3,glm,glm4}-bf16 \
+		{ernie4_5,helium,seed_oss,internlm3,exaone,arcee,nemotron,starcoder2,phi,stablelm,olmo,cohere,cohere2}-bf16
 }
 
 @test "the record has every case that mkfamily.py makes" {
@@ -83,7 +124,7 @@ setup() {
 }
 
 @test "chunks, layer by layer and token by token give the same logits in every family" {
-	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3"
+	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn exaone4 ministral3 glm4-biases exaone nemotron starcoder2 phi cohere2 llama-yarn mistral-window ministral gemma2 gemma3"
 	text_ids 40
 	# shellcheck disable=SC2086 # words
 	families $names
@@ -103,7 +144,7 @@ setup() {
 @test "keys move to other positions by the rotary embedding of their model and layer" {
 	local name pairs=()
 	text_ids 40
-	for name in llama-linear llama-yarn llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3; do
+	for name in llama-linear llama-yarn ministral3 glm4 ernie4_5 phi llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3; do
 		kv-prefill -m "$(family $name)" --ids --dtype f32 --mass -o full.kv ids
 		kv-score --method h2o full.kv >x.kv
 		kv-evict -q --rate 0.4 x.kv -o a.$name.kv
@@ -117,7 +158,7 @@ setup() {
 @test "methods, selection, retrieval and observation run on every family, and stay within its limits" {
 	local m name
 	text_ids 40
-	for name in qwen3-yarn phi3-partial smollm3 granite olmo2 gemma; do
+	for name in qwen3-yarn phi3-partial smollm3 granite olmo2 glm4 stablelm phi cohere gemma; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --observe 8 --mass -o full.kv ids
 		for method in snapkv knorm keydiff h2o; do
@@ -150,6 +191,52 @@ setup() {
 		run -5 --separate-stderr kv-observe -m "$(family $name)" --lookahead "$DEMO/lookahead" -o x.kv full.kv
 		[[ "$stderr" == *"lookahead adapters are not supported for models of type "* ]]
 	done
+}
+
+@test "documents that are merged have the keys of one text, and once all tokens run again its rows" {
+	local m name
+	seq 10 30 >a && seq 40 75 >b && cat a b >ab
+	for name in llama ministral3 exaone4-llama3 glm4 ernie4_5 nemotron phi cohere; do
+		m=$(family $name)
+		for text in a b ab; do kv-prefill -m "$m" --ids --dtype f32 -o $text.kv $text; done
+		kv-merge -q -o merged.kv a.kv b.kv
+		kv-recompute -q -m "$m" --rate 1 -o again.kv merged.kv
+		"$PYTHON" -c '
+import sys
+sys.path.insert(0, sys.argv[1])
+import kvread
+import numpy as np
+one, merged, again = (kvread.read(open(f + ".kv", "rb")) for f in ("ab", "merged", "again"))
+def differ(a, l):
+    x, y = (np.array([s.array(l, what, g) for what in ("keys", "values") for g in range(3)]) for s in (one, a))
+    return np.abs(x - y).max() / np.abs(x).max()
+assert differ(merged, 0) < 1e-6 and differ(merged, 3) > 0.1, "layer 0 of the merged documents"
+assert all(differ(again, l) < 1e-5 for l in range(4)), "rows that ran again"' "$FORMAT" || fail "$name"
+	done
+}
+
+@test "behind a LayerNorm without weights all inputs are equally long: KVzip+ is KVzip by value norms" {
+	local m
+	m=$(family olmo)
+	text_ids 40
+	kv-prefill -q -m "$m" --ids --dtype f32 -o full.kv ids
+	kv-observe -q -m "$m" --repeat-context --chunk 2048 -o plain.kv full.kv
+	kv-observe -q -m "$m" --repeat-context --value-norms --chunk 2048 -o plus.kv full.kv
+	"$PYTHON" -c '
+import json, pathlib, struct, sys
+sys.path.insert(0, sys.argv[1])
+import kvread
+import numpy as np
+plain, plus = (kvread.read(open(f, "rb")) for f in ("plain.kv", "plus.kv"))
+raw = (pathlib.Path(sys.argv[2]) / "model.safetensors").read_bytes()
+n = 8 + struct.unpack("<Q", raw[:8])[0]
+at = json.loads(raw[8:n])["model.layers.2.self_attn.o_proj.weight"]["data_offsets"]
+wo = np.frombuffer(raw[n + at[0]:n + at[1]], "<f4").reshape(40, 72)
+for h in range(6):              # the first 4 rows are sinks
+    x, y = (np.array(s.layers[2].paid.values[h // 2][h % 2])[4:] for s in (plain, plus))
+    v = np.array(plain.array(2, "values", h // 2))[4:]
+    long = y / x / np.linalg.norm(v @ wo[:, h * 12:h * 12 + 12].T, axis=1)
+    assert np.abs(long * 40 ** 0.5 - 1).max() < 1e-3, (h, long)' "$FORMAT" "$m"
 }
 
 @test "a snapshot of one rotary embedding is refused by a model of another" {
@@ -185,7 +272,7 @@ setup() {
 	local m name pairs=()
 	text_ids 300
 	cut -d ' ' -f 1-280 ids >begin
-	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3; do
+	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn exaone4 ministral3 glm4-biases exaone nemotron starcoder2 phi cohere2 llama-yarn mistral-window ministral gemma2 gemma3; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --dtype f32 -o $name.cold.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
@@ -200,7 +287,7 @@ setup() {
 	done
 	same_logits "${pairs[@]}"
 	# each family has its own blocks
-	[ "$(find store -name '*.kv' | wc -l)" -eq 11 ]
+	[ "$(find store -name '*.kv' | wc -l)" -eq 20 ]
 }
 
 @test "with longrope a long prompt does not take the rows of a short one, nor the other way round" {

@@ -5,7 +5,7 @@
 # $(O)/fuzz/NAME.corpus, what was found to $(O)/fuzz/found: make a test of it first.
 
 FUZZ_SECONDS = 60
-fuzz_targets = reader safetensors tokenizer chat
+fuzz_targets = reader safetensors gguf tokenizer chat
 fuzz_flags = -g -O1 -DFUZZ -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
 
 # from kv_open() to kv_check_index(); every hash is taken for right
@@ -19,6 +19,12 @@ fuzz_safetensors_archives = $(O)/libmodel.a $(O)/libkvfile.a
 fuzz_safetensors_corpus = tests/fuzz/safetensors
 fuzz_safetensors_limits = -rss_limit_mb=1024 -max_len=4096 -timeout=10 \
 	-dict=tests/fuzz/safetensors.dict
+
+# a GGUF file, with all that programs read of it
+fuzz_gguf_sources = tests/fuzz/gguf_read.c $(wildcard src/model/gguf*.c)
+fuzz_gguf_archives = $(model_a) $(device_a) $(file_a)
+fuzz_gguf_corpus = tests/fuzz/gguf
+fuzz_gguf_limits = -rss_limit_mb=2048 -max_len=16384 -timeout=20 -dict=tests/fuzz/gguf.dict
 
 # a tokenizer.json, and a text behind it
 fuzz_tokenizer_sources = $(wildcard src/tokenizer/*.c)
@@ -34,7 +40,8 @@ define fuzz_rules
 $$(O)/fuzz/$(1): $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(wildcard */*.h src/*/*.h)
 	@mkdir -p $$(@D)
 	clang $$(std) $$(WARN) $$(includes) $$(fuzz_flags) -o $$@ \
-	    $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(model_libs) $$(kvfile_libs) -lm
+	    $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(model_libs) $$(kvfile_libs) \
+	    $$(if $$(filter gguf,$(1)),$$(device_libs)) -lm
 
 # Its last line is how many inputs were tried.
 fuzz-$(1): $$(O)/fuzz/$(1)
@@ -61,6 +68,23 @@ fuzz-grammar: $(O)/fuzz/grammar
 	    { tail -n 60 $(O)/fuzz/grammar.log; false; }
 	@echo "fuzz-grammar: $$(tail -n 1 $(O)/fuzz/grammar.log)"
 
-fuzz: $(fuzz_targets:%=fuzz-%) fuzz-grammar
+# GGUF files from a grammar: make fuzz-gguf-grammar [GRAMMAR_SEED=1] [GGUF_SECONDS=60]
+GGUF_SECONDS = 60
+gguf_grammar_sources = tests/fuzz/gguf_grammar.c tests/fuzz/gguf_read.c $(wildcard src/model/*.c) \
+	$(wildcard src/tokenizer/*.c)
 
-.PHONY: fuzz fuzz-grammar $(fuzz_targets:%=fuzz-%)
+$(O)/fuzz/gguf_grammar: $(gguf_grammar_sources) $(model_a) $(device_a) $(file_a) \
+    $(wildcard */*.h src/*/*.h tests/fuzz/*.h)
+	@mkdir -p $(@D)
+	clang $(std) $(WARN) $(includes) $(filter-out -fsanitize=% -DFUZZ,$(fuzz_flags)) \
+	    -fsanitize=address,undefined -o $@ $(filter %.c,$^) $(filter %.a,$^) $(model_libs) \
+	    $(kvfile_libs) $(device_libs)
+
+fuzz-gguf-grammar: $(O)/fuzz/gguf_grammar
+	@$< $(GRAMMAR_SEED) 1000000000 $(GGUF_SECONDS) >$(O)/fuzz/gguf_grammar.log 2>&1 || \
+	    { tail -n 60 $(O)/fuzz/gguf_grammar.log; false; }
+	@echo "fuzz-gguf-grammar: $$(tail -n 1 $(O)/fuzz/gguf_grammar.log)"
+
+fuzz: $(fuzz_targets:%=fuzz-%) fuzz-grammar fuzz-gguf-grammar
+
+.PHONY: fuzz fuzz-grammar fuzz-gguf-grammar $(fuzz_targets:%=fuzz-%)

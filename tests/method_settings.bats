@@ -68,6 +68,11 @@ load helper
 		calls $name -m other -r 0.2 -s policy=pyramid
 		assert_line --partial 'kv-evict --policy pyramid --rate 0.2 --since 0 '
 	done
+	mkdir adapter
+	calls lookaheadkv -m other -s adapter=adapter
+	assert_line --partial 'kernel=7 pool=max --evict rate=0.1 '
+	calls lookaheadkv -m other -s adapter=adapter -s kernel=1 -s 'budgets=my file.tsv'
+	assert_line --regexp "kernel=1 pool=max --evict budgets='?my.* file.tsv'? sink=4 "
 	printf 'tsp_rate=0.3\nfier.group=16\n' >conf
 	calls fastkv -m other -C conf
 	assert_line --partial ' rate=0.3 '

@@ -1,11 +1,13 @@
 # Unit tests of src/model/. They link its objects, not the archive: no backend, no tokenizer.
 
-model_folder_o = $(O)/src/ops/device_block.o $(patsubst %,$(O)/src/model/%.o,\
-    config config_keys config_kind config_rope config_scale config_values config_window \
-    family file_kind folder leftovers model model_files notice overrides rope safetensors \
+model_folder_o = $(patsubst %,$(O)/src/ops/%.o,device_block weight_type) \
+    $(patsubst %,$(O)/src/model/%.o,\
+    bind_layer config config_keys config_kind config_rope config_scale config_values config_window \
+    config_wrapper family file_kind folder gguf gguf_arch gguf_config gguf_rope gguf_tensors \
+    gguf_type gguf_value leftovers model model_files notice overrides rope row_order safetensors \
     safetensors_shards tensor_shape weights_hash weights_known)
-model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_load model_rope model_safetensors \
-    model_weights)
+model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_families model_gguf model_load \
+    model_rope model_safetensors model_weights)
 UNIT_TESTS += $(model_unit)
 
 $(model_unit): %: %.o $(model_folder_o) $(O)/libkvfile.a

@@ -39,12 +39,12 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	[[ "$stderr" == *'hf download'* ]]
 }
 
-@test "a GGUF file, any other file, and a folder with one are told what is needed" {
+@test "half a GGUF file, any other file, and a folder with a GGUF file are told what they are" {
 	printf 'GGUF\003' >model.gguf
-	refused 5 model.gguf 'model.gguf: a GGUF file' 'the folder that it was made from'
-	refused 1 m/model.safetensors 'a file: want a folder'
+	refused 3 model.gguf 'model.gguf: byte 4: truncated'
+	refused 1 m/model.safetensors 'a file: want a folder' 'or a GGUF file'
 	mkdir g && cp model.gguf g
-	refused 5 g 'g: model.gguf is a model of llama.cpp'
+	refused 1 g 'g: no config.json, but model.gguf, a model of llama.cpp: name that file'
 }
 
 @test "a folder of the hub's cache stands for the snapshot that refs/main names" {
@@ -88,6 +88,18 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	kv-tokenize -m "$DEMO" text >ids
 	kv-observe -m m --allow-config mystery --allow-config rope_scaling.riddle --ids-from ids passed.kv >seen.kv
 	run -0 kv-check seen.kv
+}
+
+@test "a key of the text part of a model that sees images is passed over by its own name" {
+	"$PYTHON" -c 'import json
+c = json.load(open("m/config.json"))
+text = dict(c, model_type="mistral", mystery=1)
+del text["architectures"]
+c = {"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"], "text_config": text}
+json.dump(c, open("m/config.json", "w"))'
+	refused 5 m 'm/config.json: unknown key "mystery"' '--allow-config mystery'
+	run -3 --separate-stderr kv-prefill -m m --allow-config mystery -o x.kv text
+	[[ "$stderr" == *'no tensor language_model.model.embed_tokens.weight' || "$stderr" == *'no tensor language_model.lm_head.weight'* ]] || fail "$stderr"
 }
 
 # follow_hints: runs kv-prefill with each --allow-config that the message of a refusal names, until it goes, or names none that is new

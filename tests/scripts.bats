@@ -117,7 +117,7 @@ sorted_calls() {
 			run bash "$ROOT/examples/methods/$method.sh" -m model -r 0.2
 			[ ! -e ran ] || fail "$method: $name"
 			case $name in
-			adapter | draft_model | filters | gate | heads | query_stats | retriever | instruction | stop) ;;
+			adapter | budgets | draft_model | filters | gate | heads | query_stats | retriever | instruction | stop) ;;
 			*)
 				[ "$status" -eq 2 ] || fail "$method: $name: $status, $output"
 				assert_output --regexp "^$method.sh: model/kvpipe-methods.conf: line 1: $name: not "

@@ -131,8 +131,8 @@ same() {
 		assert_equal "$output" ""
 	}
 	refused 2 '--stream does not go with --retrieve, which reads some of the rows: use --offload' --stream --retrieve 'fier budget=20' four.kv
-	refused 2 '--evict does not go with --stream: the rows stay in the snapshot.s file; use kv-evict' --stream --evict budget=50 --score knorm four.kv
-	refused 2 '--mass does not go with --stream: each layer would be read twice; decode without it' --stream --mass -o x.kv four.kv
+	refused 2 '--evict does not go with --stream: the rows stay in the file' --stream --evict budget=50 --score knorm four.kv
+	refused 2 '--mass does not go with --stream: the rows stay in the file' --stream --mass -o x.kv four.kv
 	kv-prefill -m four --ids -z -o packed.kv text.ids
 	refused 1 'packed.kv: KEYS of layer 0 is compressed \(-z\), or not in a file' --stream packed.kv
 	run -1 --separate-stderr kv-decode -m four --ids -n 3 --stream - < <(cat four.kv)

@@ -34,8 +34,7 @@ static struct decode_text_options text = { .limit = NOT_GIVEN, .top_p = 1 };
 static uint32_t at_once = AT_ONCE;
 static int plain;                       /* special tokens in texts are plain text */
 static uint32_t every;
-static int mass, query_stats, audit, stream;
-static int keep;                        /* write the snapshot after the text */
+static int mass, query_stats, audit, stream, keep;   /* keep: write the snapshot after the text */
 static uint32_t observe;
 static uint64_t device_memory;
 static const char *score, *evict, *stats, *ask;
@@ -79,8 +78,7 @@ static const struct opt opts[] = {
 	    "with --retrieve: leave rows in the snapshot's file (with a GPU: in host memory)",
 	    OPT_HOW },
 	{ 0, "stream", OPT_FLAG, &stream, 1, NULL,
-	    "leave all rows there, and read them whole, a layer at a time, for each step",
-	    OPT_HOW },
+	    "leave all rows there, and read them whole for each step, by layers", OPT_HOW },
 	{ 0, "device-memory", OPT_BYTES, &device_memory, 1, "LIMIT",
 	    "specontext: offload as many layers as needed to stay within LIMIT bytes", OPT_HOW },
 	{ 0, "batch", OPT_COUNT, &at_once, 0, "N",
@@ -143,21 +141,17 @@ check_offload(void)
 		    other, name);
 }
 
-/* Refuses options that need the rows on the device, or other rows than all of them. */
+/* The same of --stream, which reads all rows. */
 static void
 check_stream(void)
 {
-	if (!stream)
-		return;
-	if (retrieves && draft_file == NULL)
+	const char *other = evict != NULL ? "evict" : mass ? "mass" : NULL;
+
+	if (stream && retrieves && draft_file == NULL)
 		die(EXIT_USAGE, "--stream does not go with --retrieve, which reads some of the "
 		    "rows: use --offload");
-	if (evict != NULL)
-		die(EXIT_USAGE, "--evict does not go with --stream: the rows stay in the "
-		    "snapshot's file; use kv-evict");
-	if (mass)
-		die(EXIT_USAGE, "--mass does not go with --stream: each layer would be read "
-		    "twice; decode without it");
+	if (stream && other != NULL)
+		die(EXIT_USAGE, "--%s does not go with --stream: the rows stay in the file", other);
 }
 
 static void
@@ -335,16 +329,15 @@ window(void)
 static void
 choose_want(uint32_t requests)
 {
-	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
-		mass = 1;
-	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_QUERY_STATS))
-		query_stats = 1;
+	const unsigned kinds = retrieves ? retrieve_kinds(retrieve_options.method) : 0;
+	const unsigned needs = evict != NULL ? evict_cache_needs(&evictor) : 0;
+
+	mass |= (needs & NEED_MASS) != 0;
+	query_stats |= (needs & NEED_QUERY_STATS) != 0;
 	want = (struct sequence_options){ .answers = ask == NULL, .mapper = &mapped_files,
 	    .observe = observe, .queries_on_device = 1,
 	    .window = window(), .mass = mass, .query_stats = query_stats,
-	    .evict = evict != NULL ? &evictor : NULL,
-	    .indexes = keep ? KV_ALL_INDEXES :
-	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,
+	    .evict = evict != NULL ? &evictor : NULL, .indexes = keep ? KV_ALL_INDEXES : kinds,
 	    .retrieve = retrieves ? &retrieve_options : NULL,
 	    .device_memory = device_memory, .requests = requests, .stream = stream,
 	    .notice = { .call = warn_notice } };

@@ -68,12 +68,17 @@ def piped(commands, data):
     return data
 
 
+def scored_snapshot(folder, ids, threads, plus):
+    """The bytes of a snapshot of this text with KVzip's scores; plus: KVzip+'s"""
+    with_model = ["-q", "-j", str(threads), "-m", folder]
+    return piped([["kv-prefill", *with_model, "--ids"],
+                  ["kv-observe", *with_model, "--repeat-context", *["--value-norms"] * plus],
+                  ["kv-score", "-q", "--method", "kvzip"]], "\n".join(map(str, ids)).encode())
+
+
 def plus_scores(folder, ids, threads):
     """f32 [L][G][T]: KVzip+'s score of each row; +inf of those that it always keeps"""
-    with_model = ["-q", "-j", str(threads), "-m", folder]
-    written = piped([["kv-prefill", *with_model, "--ids"],
-                     ["kv-observe", *with_model, "--repeat-context", "--value-norms"],
-                     ["kv-score", "-q", "--method", "kvzip"]], "\n".join(map(str, ids)).encode())
+    written = scored_snapshot(folder, ids, threads, True)
     return numpy.array([layer.scores for layer in kvsnapshot.read(io.BytesIO(written)).layers])
 
 

@@ -7,12 +7,15 @@ usage: lookahead.py MODEL --data DATA.jsonl [...] --out RUN --steps N [options]
 The model stays as it is. Learned embeddings and LoRA on their rows are trained so that their
 attention to a prompt is that of the model's answer (LookaheadKV, 2026, section 3.2): the loss
 is the mean over layers and query heads of KL(true || guessed), scores normalised over the prompt.
-DATA.jsonl comes from lookahead_data.py. RUN gets curve.tsv, curve.png and checkpoint.pt.
+Of documents that were made with --target kvzip the true scores are KVzip's, to the power of
+--power, one for each KV head; KV heads that have some of the best rows of all, --rate of them, and
+not only such, count. DATA.jsonl comes from lookahead_data.py. RUN gets curve.tsv, curve.png and
+checkpoint.pt.
 
-A step takes whole groups of the data, at least --batch samples. --resume goes on from the
-checkpoint, and gives the same bytes as a run that was not interrupted; SIGINT and SIGTERM end the
-run after the step, with a checkpoint. Exit status: 0, 1 when a file cannot be read or is broken,
-2 when something is refused, 130 or 143 after a signal.
+A step takes whole groups of the data, at least --batch samples; a document is one. --resume goes
+on from the checkpoint, and gives the same bytes as a run that was not interrupted; SIGINT and
+SIGTERM end the run after the step, with a checkpoint. Exit status: 0, 1 when a file cannot be read
+or is broken, 2 when something is refused, 130 or 143 after a signal.
 """
 
 import argparse
@@ -30,6 +33,7 @@ from lookahead_curve import RATES, draw_curve, write_curve
 from lookahead_files import (adapter_settings, data_digest, fill_adapter, fingerprint, load_data,
                              save_adapter, write_atomically)
 from lookahead_model import MODULES, Adapter, FrozenModel
+from lookahead_rows import Documents
 from lookahead_scores import Prompts, decode, divergence, evicted, pooled, recall
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -56,8 +60,13 @@ class Order:
         return self.groups[self.order[place]]
 
 
-def read_group(model, group, values=False):
-    """(prompts, true scores) of a group of the data; values: of the last layer, too."""
+def read_groups(model, groups, values=False):
+    """(prompts, true scores) of a group of the data, or of several documents; values: of the last
+    layer, too."""
+    if "scored" in groups[0]:
+        documents = Documents(model, groups)
+        return documents, documents.target
+    (group,) = groups
     questions = group["questions"]
     prompts = Prompts(model, group["prefix"], [question["tail"] for question in questions])
     return prompts, prompts.read([question["response"] for question in questions], values)
@@ -93,7 +102,7 @@ class Run:
         self.optimizer = torch.optim.Adam(self.adapter.parameters(), lr=args.lr, betas=(0.9, 0.95))
         self.settings = {name: getattr(args, name) for name in (
             "steps", "batch", "lr", "min_lr", "warmup", "clip", "seed", "dtype", "every",
-            "heldout", "accuracy", "start")} | self.adapter.settings() | identity
+            "heldout", "accuracy", "start", "power", "rate")} | self.adapter.settings() | identity
         self.step = self.samples = self.position = 0
         # losses since the last line of the curve
         self.sum, self.count, self.curve = 0.0, 0, []
@@ -134,17 +143,33 @@ class Run:
 
     # ---- steps ----
 
+    def next_groups(self, most):
+        """The next group, or as many documents."""
+        groups = [self.train[self.position]]
+        self.position += 1
+        while len(groups) < most and all("scored" in one
+                                         for one in (groups[0], self.train[self.position])):
+            groups.append(self.train[self.position])
+            self.position += 1
+        return groups
+
+    def losses(self, prompts, truth, guess):
+        """Of each prompt."""
+        if isinstance(prompts, Documents):
+            return prompts.divergence(guess, self.args.power, self.args.rate)
+        return divergence(truth, guess)
+
     def take_step(self):
         """Groups until there are enough samples, and one step of the optimizer."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.args)
         taken, total = 0, 0.0
         while taken < self.args.batch:
-            prompts, truth = read_group(self.model, self.train[self.position])
-            losses = divergence(truth, prompts.guess(self.adapter))
+            groups = self.next_groups(self.args.batch - taken)
+            prompts, truth = read_groups(self.model, groups)
+            losses = self.losses(prompts, truth, prompts.guess(self.adapter))
             losses.sum().backward()
             taken, total = taken + len(losses), total + losses.sum().item()
-            self.position += 1
         if not math.isfinite(total):
             raise BrokenFile(f"the loss of step {self.step + 1} is not finite")
         for parameter in self.adapter.parameters():
@@ -162,11 +187,13 @@ class Run:
         """[held-out loss, recall at each rate, accuracy at each rate]."""
         losses, recalls, right = [], [], []
         for number, group in enumerate(self.heldout):
-            prompts, truth = read_group(self.model, group, number < self.args.accuracy)
+            asked = number < self.args.accuracy and "scored" not in group
+            prompts, truth = read_groups(self.model, [group], asked)
             guess = prompts.guess(self.adapter)
-            losses += divergence(truth, guess).tolist()
-            recalls += recall(truth, guess, prompts, RATES)
-            if number < self.args.accuracy:
+            losses += self.losses(prompts, truth, guess).tolist()
+            recalls += prompts.recall(guess, RATES) if isinstance(prompts, Documents) else \
+                recall(truth, guess, prompts, RATES)
+            if asked:
                 right.append(evaluate_accuracy(prompts, guess, group["questions"],
                                                self.tokenizer))
         if not losses:
@@ -265,6 +292,8 @@ def parse():
     add("--modules", type=modules, default=MODULES, help="with LoRA: all, none, or names (all)")
     add("--init", choices=("tokens", "noise"), default="tokens",
         help="learned rows begin as embeddings of tokens, or their mean with noise (tokens)")
+    add("--power", type=float, default=1.0, help="of the scores of documents (1)")
+    add("--rate", type=float, default=0.1, help="share of the rows of documents that stays (0.1)")
     add("--start", metavar="ADAPTER", help="begin with the values of an adapter folder")
     add("--seed", type=int, default=1)
     add("--dtype", choices=("f32", "bf16"), default="f32", help="of the frozen model (f32)")
@@ -286,6 +315,8 @@ def parse():
     for name in ("steps", "batch", "tokens", "threads", "every", "save_every"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be 1 or more")
+    if args.power <= 0 or not 0 < args.rate < 1:
+        parser.error("need --power > 0 and --rate between 0 and 1")
     if args.rank < 0 or args.lr <= 0 or args.clip <= 0 or not 0 <= args.min_lr <= 1:
         parser.error("need --rank >= 0, --lr > 0, --clip > 0, --min-lr in 0 .. 1")
     if not args.modules or not args.rank:

@@ -9,8 +9,13 @@ are the model's own, greedy. A group is a document with several questions; group
 is always the same, so that --first makes parts in several runs. Every 20th group is held out; with
 --recipe texts and --texts it has texts that no other group has.
 
+--target kvzip makes documents without questions, and has programs of PATH score their rows as KVzip
+does, or KVzip+ (kvzip-plus): kv-prefill, kv-observe --repeat-context, kv-score. Their snapshots
+stand in the folder DATA.jsonl.scored.
+
 DATA.jsonl has the groups, DATA.jsonl.sources what went into them: files with their SHA-256, and
-samples by kind. Exit status: 0, 1 when a file cannot be read, 2 when something is refused.
+samples by kind. Exit status: 0, 1 when a file cannot be read or a program fails, 2 when something
+is refused.
 """
 
 import argparse
@@ -27,7 +32,8 @@ from transformers import AutoTokenizer
 from failures import exit_status
 from lookahead_files import data_head, write_text
 from lookahead_model import FrozenModel
-from lookahead_prompts import demo_group, text_group
+from lookahead_prompts import demo_group, document_group, text_group
+from lookahead_rows import TARGETS, make_scored
 from lookahead_scores import respond
 from lookahead_texts import load_parts
 
@@ -93,6 +99,8 @@ class Maker:
         """The line of one group, or None when no answer is of use."""
         held_out = number % HELD_OUT_EVERY == 0
         args = self.args
+        if args.target != "answers":
+            return self.make_document(number, held_out)
         if args.recipe == "demo":
             group = demo_group(args.seed, number, self.tokenizer, args.questions)
         else:
@@ -102,11 +110,27 @@ class Maker:
         questions = answered(group, self.model, self.tokenizer, rng)
         if not questions:
             return None
+        return self.line(number, held_out, group) | {"questions": questions}
+
+    def make_document(self, number, held_out):
+        """The line of a document, and beside the data set the scores of its rows."""
+        args = self.args
+        if args.recipe == "demo":
+            group = demo_group(args.seed, number, self.tokenizer, args.questions)
+        else:
+            group = document_group(args.seed, number, self.tokenizer, self.parts[held_out])
+        name = os.path.join(os.path.basename(args.out) + ".scored", f"{number}.kv")
+        digest = make_scored(args.model, group.prefix, args.target, args.threads,
+                             os.path.join(os.path.dirname(args.out), name))
+        return self.line(number, held_out, group) | {"scored": name, "sha256": digest}
+
+    def line(self, number, held_out, group):
+        """What the line of a group has in any case."""
         for source in group.sources:
             self.used[source.path] = source.digest
         return {"group": number, "split": "heldout" if held_out else "train", "form": group.form,
                 "source": sorted({source.path for source in group.sources}),
-                "prefix": group.prefix, "questions": questions}
+                "prefix": group.prefix}
 
 
 class Counts:
@@ -118,7 +142,11 @@ class Counts:
 
     def add(self, line):
         self.groups += 1
-        for question in line["questions"]:
+        if "scored" in line:
+            self.samples += 1
+            self.tokens += len(line["prefix"])
+            self.kinds[line["form"]][line["split"]] += 1
+        for question in line.get("questions", ()):
             self.samples += 1
             self.tokens += len(line["prefix"]) + len(question["tail"])
             counter = self.kinds[question["kind"]]
@@ -133,11 +161,12 @@ class Counts:
 
 
 def make_data(args):
-    model = FrozenModel.load(args.model, getattr(torch, args.dtype))
+    model = FrozenModel.load(args.model, getattr(torch, args.dtype)) \
+        if args.target == "answers" else None
     tokenizer = AutoTokenizer.from_pretrained(args.model, local_files_only=True)
     settings = {"recipe": args.recipe, "texts": args.texts, "seed": args.seed,
                 "first": args.first, "groups": args.groups, "questions": args.questions,
-                "dtype": args.dtype}
+                "dtype": args.dtype, "target": args.target}
     maker, counts, start = Maker(args, model, tokenizer), Counts(), time.monotonic()
     part = args.out + ".part"
     with open(part, "w", encoding="utf-8") as file:
@@ -167,6 +196,9 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="number of the first (0)")
     parser.add_argument("--questions", type=int, default=8, help="for each document (8)")
     parser.add_argument("--recipe", choices=("texts", "demo"), default="texts")
+    parser.add_argument("--target", choices=("answers", *TARGETS), default="answers",
+                        help="what learned rows are to look at: what the model's answers look at, "
+                        "or the rows that score high with KVzip or KVzip+ (answers)")
     parser.add_argument("--texts", help="folder of *.txt files instead of this machine's texts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")

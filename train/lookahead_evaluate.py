@@ -146,6 +146,8 @@ def evaluate(args):
     groups = [group for group in groups if group["split"] == "heldout"][:args.groups]
     if not groups:
         raise Refused("the data has no held-out groups")
+    if any("scored" in group for group in groups):
+        raise Refused("the data has documents that nothing is asked about: no answer to compare")
     run = Evaluation(model, adapter,
                      AutoTokenizer.from_pretrained(args.model, local_files_only=True), args)
     for group in groups:

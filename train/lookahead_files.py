@@ -2,6 +2,8 @@
 
 A data set is a file of JSON lines: a head that names the model, then a group in each line: ids of a
 document (`prefix`), and of each question about it (`tail`) with the model's answer (`response`).
+Or nothing is asked, and there is a snapshot with scores of the document's rows (`scored`, a path
+from the data set's folder).
 """
 
 import functools
@@ -168,6 +170,11 @@ def check_group(group, place, vocabulary):
     if group.get("split") not in SPLITS:
         raise BrokenFile(f"{place}: split is neither train nor heldout")
     check_ids(group.get("prefix"), "prefix", place, vocabulary)
+    if "scored" in group:
+        for name in ("scored", "sha256"):
+            if not isinstance(group.get(name), str):
+                raise BrokenFile(f"{place}: {name} is no text")
+        return
     questions = group.get("questions")
     if not isinstance(questions, list) or not questions:
         raise BrokenFile(f"{place}: there are no questions")
@@ -199,6 +206,8 @@ def load_data(paths, folder, vocabulary):
                 check_head(value, place, folder, tokenizer)
             else:
                 check_group(value, place, vocabulary)
+                if "scored" in value:
+                    value["scored"] = os.path.join(os.path.dirname(path), value["scored"])
                 groups.append(value)
         if len(lines) < 2:
             raise BrokenFile(f"{path}: empty")

@@ -182,6 +182,23 @@ def cut_group(r, tokenizer, sources, target):
     return Group(*split_prefix(prompts), questions, used, "cut")
 
 
+def document_group(seed, number, tokenizer, sources):
+    """A document that nothing is asked about, with facts in it or without, as the beginning of a
+    chat or of plain text. The group of this number is the same for the same seed."""
+    r = random.Random(f"document {seed} {number}")
+    while True:
+        target = r.choices(list(LENGTHS), LENGTHS.values())[0]
+        form = "chat" if tokenizer.chat_template and r.random() < 0.75 else "plain"
+        facts = [draw_fact(r) for _ in range(r.randint(1, 8))] if r.random() < 0.7 else []
+        room = target - sum(len(tokenizer(text).input_ids) for f in facts for text in f.text)
+        paragraphs, used = draw_paragraphs(r, sources, tokenizer, max(room, 80))
+        text = frame(r, tokenizer, form)[0] + put_in(r, paragraphs, facts)
+        ids = tokenizer(text + r.choice(("", "\n", "\n\n", "\n\n")),
+                        add_special_tokens=False).input_ids
+        if len(ids) <= LONGEST:
+            return Group(ids, [], [], used, form)
+
+
 def text_group(seed, number, tokenizer, sources, most):
     """The group of this number: the same for the same seed, whatever groups are made with it."""
     r = random.Random(f"group {seed} {number}")

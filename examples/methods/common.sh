@@ -113,7 +113,7 @@ kind_of() {
 	blend | epsilon | gamma | tau1 | tau2) kind='a number, 0 or above' ;;
 	threshold) kind='a number' ;;
 	keys | policy | pool | values) kind='a word of letters and digits' ;;
-	adapter | draft_model | filters | gate | heads | query_stats | retriever)
+	adapter | budgets | draft_model | filters | gate | heads | query_stats | retriever)
 		kind='a name of one line'
 		;;
 	instruction | stop) kind='a text' ;;

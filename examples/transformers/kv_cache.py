@@ -19,6 +19,23 @@ from safetensors.torch import save_file
 from transformers import DynamicCache
 
 
+# Models that rotate channels 2i and 2i + 1 together. A snapshot has the even ones of the rotated
+# channels first, then the odd ones (kv-snapshot(5), 4.1).
+ADJACENT = ("glm", "glm4", "ernie4_5", "helium", "cohere", "cohere2")
+
+
+def reorder(keys, model, l, back=False):
+    """Keys [...][E] of layer l in the order of a snapshot's model, as the model has them; back:
+    the other way round."""
+    rope, E = model["rope"], keys.shape[-1]
+    if model["architecture"] not in ADJACENT or (l + 1) % rope.get("skip", l + 2) == 0:
+        return keys
+    width = rope.get("width", E)
+    order = torch.arange(width).view(2, -1).T.reshape(-1)
+    order = torch.argsort(order) if back else order
+    return torch.cat([keys[..., order], keys[..., width:]], -1)
+
+
 def load(path, config=None):
     """Returns the cache, all tensors of the file, and what it says of its model. config: the
     model's, which says what layers with a sliding window keep; not needed without."""
@@ -39,7 +56,7 @@ def load(path, config=None):
         if window and t[f"layers.{l}.positions"].shape[-1] != rows:
             raise ValueError(f"{path}: layer {l}: rows were evicted, "
                              "and transformers finds windows by counting them")
-        cache.update(t[f"layers.{l}.keys"], t[f"layers.{l}.values"], l)
+        cache.update(reorder(t[f"layers.{l}.keys"], head["model"], l), t[f"layers.{l}.values"], l)
         if limited:
             cache.layers[l].cumulative_length = n
     return cache, t, head
@@ -75,7 +92,7 @@ def save(path, cache, t, head, more, logits):
         old = t[f"layers.{l}.positions"]
         new = torch.arange(first, first + more.shape[1]).expand(len(old), -1)
         t[f"layers.{l}.positions"] = torch.cat([old, new], 1)[:, -layer.keys.shape[-2]:]
-        t[f"layers.{l}.keys"] = layer.keys.contiguous()
+        t[f"layers.{l}.keys"] = reorder(layer.keys, head["model"], l, back=True).contiguous()
         t[f"layers.{l}.values"] = layer.values.contiguous()
     head = json.dumps(dict(head, next_position=first + more.shape[1]))
     save_file(t, path, {"format": "pt", "kv-snapshot": head})

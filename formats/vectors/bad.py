@@ -315,6 +315,7 @@ def heads():
             yield f'rope-factors-{name}', edited(lambda h: h['model'].update(head_width=4, rope={
                 'type': 'longrope', 'theta': 10000.0, 'factors': factors,
                 'original_max_position': 4096, 'attention_factor': 1.19}))
+        yield 'rope-query-beta', edited(lambda h: h['model']['rope'].update(query_beta=0.1))
         yield 'rope-skip-0', edited(lambda h: h['model']['rope'].update(skip=0))
         yield 'rope-width-odd', edited(lambda h: h['model'].update(
             head_width=8, rope=dict(h['model']['rope'], width=3)))

@@ -331,6 +331,8 @@ def families():
             'beta_fast': 32.0, 'beta_slow': 1.0, 'attention_factor': 1.1386294361119891,
             'truncate': True}
     yield 'yarn', head(rope=yarn, more={'architecture': 'qwen2', 'attention_bias': True})
+    yield 'query-beta', head(rope=dict(yarn, original_max_position=16384, attention_factor=1.0,
+                                       query_beta=0.1), more={'architecture': 'ministral3'})
     yield 'longrope', head(head_width=8, rope={
         'type': 'longrope', 'theta': 10000.0, 'factors': [1.0, 1.25, 8.5], 'width': 6,
         'original_max_position': 4096, 'attention_factor': 1.1902380714238083}, more={

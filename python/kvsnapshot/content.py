@@ -296,6 +296,7 @@ ROPE_TYPE_KEYS = {
     'yarn': {
         'attention_factor': real, 'beta_fast': real, 'beta_slow': real, 'factor': real,
         'original_max_position': count(1, (1 << 32) - 1), 'truncate': boolean}}
+SPARE_ROPE_TYPE_KEYS = {'yarn': {'query_beta': real_not_0}}
 # there only where they say something
 SPARE_MODEL_KEYS = {
     'attention_multiplier': real_not_0, 'embedding_multiplier': real_not_0,
@@ -332,7 +333,9 @@ def parse_head(snapshot, section, content):
     rope = model['rope']
     kind = rope.get('type')
     keys = dict(ROPE_KEYS, **(ROPE_TYPE_KEYS.get(kind, {}) if type(kind) is str else {}))
-    check_keys('model.rope.', rope, keys, True, SPARE_ROPE_KEYS)
+    spare = dict(SPARE_ROPE_KEYS,
+                 **(SPARE_ROPE_TYPE_KEYS.get(kind, {}) if type(kind) is str else {}))
+    check_keys('model.rope.', rope, keys, True, spare)
     need(rope.get('width', 0) < model['head_width'], 'model.rope.width is not below head_width')
     need(len(rope.get('factors', ())) in (0, rope.get('width', model['head_width']) // 2) and
          rope.get('factors') != [], 'model.rope.factors do not fit the head width')

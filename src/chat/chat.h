@@ -10,17 +10,19 @@
 
 struct chat;
 
-/* Opens a chat template. name NULL: that of the model folder, from chat_template.jinja, or
- * chat_template of tokenizer_config.json or chat_template.json. Else name is one of several in
- * the folder, in additional_chat_templates/NAME.jinja or by name in chat_template ("default" is
- * the one without a name); a built-in one; or, with a slash or ".jinja" in it, a file. Returns
- * 0 or a CHAT_E* code with a message. */
-int chat_open(const char *dir, const char *name, struct chat **out, char *err, size_t errlen);
+/* Opens a chat template. config: what tokenizer_config.json would be of a model that is no folder,
+ * and dir names that; NULL: the folder's files. name NULL: that of the model, from
+ * chat_template.jinja, or chat_template of tokenizer_config.json or chat_template.json. Else name
+ * is one of several in the folder, in additional_chat_templates/NAME.jinja or by name in
+ * chat_template ("default" is the one without a name); a built-in one; or, with a slash or ".jinja"
+ * in it, a file. Returns 0 or a CHAT_E* code with a message. */
+int chat_open(const char *dir, const json_t *config, const char *name, struct chat **out, char *err,
+    size_t errlen);
 void chat_close(struct chat *);                /* NULL allowed */
 
-/* Appends the names of the templates of a model folder, texts, at most 40. Ignores files that
- * cannot be read. */
-void chat_folder_names(const char *dir, json_t *names);
+/* Appends the names of the templates of a model folder, or of such a config, texts, at most 40.
+ * Ignores files that cannot be read. */
+void chat_folder_names(const char *dir, const json_t *config, json_t *names);
 /* Returns the name of built-in template i, and its tokens separated by blanks; NULL after the
  * last one. */
 const char *chat_builtin(size_t i, const char **tokens);

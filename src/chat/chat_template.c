@@ -183,7 +183,9 @@ chat_is_token(const char *variable)
 /* The template to open */
 struct opening {
 	struct chat *chat;
-	const char *dir, *name;         /* NULL: no name was given */
+	const char *dir;
+	const json_t *config;           /* in place of the folder's files; NULL: these */
+	const char *name;               /* NULL: no name was given */
 	const char *want;               /* name, or DEFAULT */
 	char *err;
 	size_t errlen;
@@ -254,6 +256,11 @@ take_from_folder(struct opening *o)
 	size_t i;
 	int rc = CHAT_ENOMEM;
 
+	if (o->config != NULL) {
+		free(path);
+		take_tokens(o->chat, o->config);
+		return take_member(o, o->dir, o->config);
+	}
 	if (path != NULL)
 		rc = strchr(o->want, '/') == NULL ? take_file(o, path) : 0;
 	for (i = 0; rc == 0 && i < sizeof(files) / sizeof(files[0]); i++) {
@@ -299,25 +306,31 @@ add_name(json_t *names, const char *name, size_t n)
 		json_array_append_new(names, json_stringn(name, n));
 }
 
-/* Adds the names in chat_template of a file. */
+/* Adds the names in chat_template of a parsed file. */
 static void
-add_members(json_t *names, const char *dir, const char *file)
+add_members(json_t *names, const json_t *config)
 {
-	char *path = join_path(dir, file), err[512];
-	json_t *config = NULL, *v, *name;
+	const json_t *v = json_object_get(config, "chat_template"), *name;
 	size_t i;
 
-	if (path != NULL && read_json(path, &config, err, sizeof(err)) == 0) {
-		v = json_object_get(config, "chat_template");
-		if (json_is_string(v))
-			add_name(names, DEFAULT, strlen(DEFAULT));
-		for (i = 0; i < json_array_size(v); i++) {
-			name = json_object_get(json_array_get(v, i), "name");
-			if (json_is_string(name))
-				add_name(names, json_string_value(name), json_string_length(name));
-		}
-		json_decref(config);
+	if (json_is_string(v))
+		add_name(names, DEFAULT, strlen(DEFAULT));
+	for (i = 0; i < json_array_size(v); i++) {
+		name = json_object_get(json_array_get(v, i), "name");
+		if (json_is_string(name))
+			add_name(names, json_string_value(name), json_string_length(name));
 	}
+}
+
+static void
+add_members_of_file(json_t *names, const char *dir, const char *file)
+{
+	char *path = join_path(dir, file), err[512];
+	json_t *config = NULL;
+
+	if (path != NULL && read_json(path, &config, err, sizeof(err)) == 0)
+		add_members(names, config);
+	json_decref(config);
 	free(path);
 }
 
@@ -330,12 +343,17 @@ is_template_file(const struct dirent *e)
 }
 
 void
-chat_folder_names(const char *dir, json_t *names)
+chat_folder_names(const char *dir, const json_t *config, json_t *names)
 {
-	char *path = template_path(dir, DEFAULT);
 	struct dirent **files;
+	char *path;
 	int i, n;
 
+	if (config != NULL) {
+		add_members(names, config);
+		return;
+	}
+	path = template_path(dir, DEFAULT);
 	if (path != NULL && access(path, F_OK) == 0)
 		add_name(names, DEFAULT, strlen(DEFAULT));
 	free(path);
@@ -349,8 +367,8 @@ chat_folder_names(const char *dir, json_t *names)
 		free(files);
 	}
 	free(path);
-	add_members(names, dir, "tokenizer_config.json");
-	add_members(names, dir, "chat_template.json");
+	add_members_of_file(names, dir, "tokenizer_config.json");
+	add_members_of_file(names, dir, "chat_template.json");
 }
 
 /* out <- "llama3, chatml", the folder's templates or the built-in ones. */
@@ -376,7 +394,7 @@ no_template(struct opening *o)
 	char known[256], there[512];
 	json_t *names = json_array();
 
-	chat_folder_names(o->dir, names);
+	chat_folder_names(o->dir, o->config, names);
 	list_names(known, sizeof(known), NULL);
 	list_names(there, sizeof(there), names);
 	if (o->name != NULL)
@@ -389,8 +407,9 @@ no_template(struct opening *o)
 		snprintf(o->err, o->errlen, "%s has no default template: --template NAME chooses "
 		    "one of its %s", o->dir, there);
 	else
-		snprintf(o->err, o->errlen, "%s has no chat_template, in chat_template.jinja or "
-		    "tokenizer_config.json: --template NAME chooses one of %s", o->dir, known);
+		snprintf(o->err, o->errlen, "%s has no chat_template%s: --template NAME chooses "
+		    "one of %s", o->dir, o->config != NULL ? "" : ", in chat_template.jinja or "
+		    "tokenizer_config.json", known);
 	json_decref(names);
 }
 
@@ -417,10 +436,11 @@ open_template(struct opening *o)
 }
 
 int
-chat_open(const char *dir, const char *name, struct chat **out, char *err, size_t errlen)
+chat_open(const char *dir, const json_t *config, const char *name, struct chat **out, char *err,
+    size_t errlen)
 {
-	struct opening o = { .chat = calloc(1, sizeof(*o.chat)), .dir = dir, .name = name,
-	    .want = name != NULL ? name : DEFAULT, .err = err, .errlen = errlen };
+	struct opening o = { .chat = calloc(1, sizeof(*o.chat)), .dir = dir, .config = config,
+	    .name = name, .want = name != NULL ? name : DEFAULT, .err = err, .errlen = errlen };
 	int rc = CHAT_ENOMEM;
 
 	*out = NULL;

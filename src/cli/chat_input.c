@@ -10,6 +10,8 @@
 #include "cli/text_input.h"
 #include "cli/tool.h"
 #include "model/file_kind.h"
+#include "model/gguf.h"
+#include "model/gguf_tokenizer.h"
 #include "model/model.h"
 #include "tokenizer/utf8.h"
 
@@ -80,15 +82,28 @@ those_that_fit(const struct tokenizer *t)
 	return text;
 }
 
+/* Returns what a GGUF file has of a chat, to be json_decref'ed; NULL for a folder. */
+static json_t *
+chat_of_file(void)
+{
+	json_t *config;
+	char err[1024];
+
+	if (!gguf_is(settings.model))
+		return NULL;
+	must_model(gguf_chat(settings.model, &config, err, sizeof err), err);
+	return config;
+}
+
 /* Returns ": did you mean tool_use?", or "". */
 static const char *
-nearest_template(const char *name)
+nearest_template(const char *name, const json_t *config)
 {
 	json_t *names = json_array();
 	const char *known[64] = { NULL }, *text;
 	size_t i, n;
 
-	chat_folder_names(settings.model, names);
+	chat_folder_names(settings.model, config, names);
 	for (n = 0; n < json_array_size(names) && n < 63; n++)
 		known[n] = json_string_value(json_array_get(names, n));
 	for (i = 0; n < 63 && (known[n] = chat_builtin(i, NULL)) != NULL; i++)
@@ -101,18 +116,20 @@ nearest_template(const char *name)
 struct chat *
 chat_input_open(const char *name, const struct tokenizer *t)
 {
+	json_t *config = chat_of_file();
 	const char *missing;
 	struct chat *c;
 	char err[1024];
-	int rc = chat_open(settings.model, name, &c, err, sizeof err);
+	int rc = chat_open(settings.model, config, name, &c, err, sizeof err);
 
 	if (rc == CHAT_EIO || rc == CHAT_EINVALID)
 		explain_file(settings.model, err, sizeof err);
 	if (rc == CHAT_EUNSUPPORTED && strstr(err, "has no chat_template") != NULL)
 		die(EXIT_UNSUPPORTED, "%s%s", err, those_that_fit(t));
 	if (rc == CHAT_EUNSUPPORTED && strstr(err, "there is no template") != NULL)
-		die(EXIT_USAGE, "--template: %s%s", err, nearest_template(name));
+		die(EXIT_USAGE, "--template: %s%s", err, nearest_template(name, config));
 	chat_must(rc, "", err);
+	json_decref(config);
 	if (chat_tokens(c) != NULL && *(missing = missing_token(t, chat_tokens(c))) != '\0')
 		die(EXIT_UNSUPPORTED, "--template %s: %s has no token %s", name, settings.model,
 		    missing);

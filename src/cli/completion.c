@@ -67,6 +67,7 @@ static const struct {
 	{ "over-queries", "sum max", NULL },
 	{ "policy", policy_names, NULL },
 	{ "pool", "avg max", NULL },
+	{ "model", "@file", NULL },             /* a folder or a GGUF file */
 	{ "positions", "original compact", NULL },
 	{ "products", "auto f32 bf16", NULL },
 	{ "prulong", "prompt= generate= chunk= head-sparsity= sink= recent= sparsity=", NULL },

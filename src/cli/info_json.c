@@ -45,6 +45,8 @@ rope_json(const struct kv_model *m)
 		put_real(o, "attention_factor", m->rope_attention_factor);
 		put_value(o, "truncate", json_boolean(m->rope_truncate));
 	}
+	if (m->rope_query_beta != 0)
+		put_real(o, "query_beta", m->rope_query_beta);
 	if (m->rope_width != 0)
 		put_count(o, "width", m->rope_width);
 	if (m->rope_skip != 0)

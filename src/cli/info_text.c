@@ -30,6 +30,9 @@ print_rope(const struct kv_model *m)
 		printf(", factors %g to %g, attention factor %g, original context %u",
 		    m->rope_factors[0], m->rope_factors[m->rope_n_factors - 1],
 		    m->rope_attention_factor, m->rope_original_max_position);
+	if (m->rope_query_beta != 0)
+		printf(", queries times 1 + %g ln(1 + floor(position / %u))", m->rope_query_beta,
+		    m->rope_original_max_position);
 	if (m->rope_width != 0)
 		printf(", of the first %u channels", m->rope_width);
 	if (m->rope_skip != 0)

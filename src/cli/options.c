@@ -34,7 +34,8 @@ static const struct {
 	struct opt opt;
 } shared[] = {
 	{ TAKES_MODEL, { 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
-	    "model folder: config.json, tokenizer.json, safetensors (KV_MODEL)", OPT_READS } },
+	    "model folder (config.json, tokenizer.json, safetensors), or a GGUF file (KV_MODEL)",
+	    OPT_READS } },
 	{ TAKES_CONFIG, { 0, "allow-config", OPT_STRINGS, &settings.allow_config, 0, "KEY",
 	    "ignore this key of config.json (repeatable; KV_ALLOW_CONFIG)", OPT_READS } },
 	{ TAKES_CONFIG, { 0, "allow-tensor", OPT_STRINGS, &settings.allow_tensor, 0, "NAME",

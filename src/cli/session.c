@@ -33,28 +33,42 @@ identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 		tokenizer_fingerprint(s->tokenizer, ours);
 }
 
-/* --products. A GPU always rounds activations; only the CPU has the choice. */
+/* Returns what products round activations to; NULL: they do not. */
+static const char *
+rounded_to(int bf16, int int8)
+{
+	return bf16 && int8 ? "bf16 int8" : bf16 ? "bf16" : int8 ? "int8" : NULL;
+}
+
+/* --products. A GPU always rounds activations; only the CPU has the choice. With weights in blocks
+ * also products of few rows round them, unless f32 is asked for. */
 static void
 choose_products(struct model *m)
 {
 	const char *type = settings.products;
 	const int automatic = type == NULL || strcmp(type, "auto") == 0;
+	const int f32 = !automatic && strcmp(type, "f32") == 0;
+	const int bf16 = !automatic && strcmp(type, "bf16") == 0;
 
 	settings.products = NULL;
-	if (!automatic && strcmp(type, "f32") != 0 && strcmp(type, "bf16") != 0)
+	if (!automatic && !f32 && !bf16)
 		die(EXIT_USAGE, "--products: '%s' is not auto, f32 or bf16", type);
 	if (m->ops->products_in_bf16 == NULL)
 		return;
-	if (automatic ? m->id.weights_dtype == KV_BF16 : strcmp(type, "bf16") == 0)
+	if (bf16 || (automatic && (m->id.weights_dtype == KV_BF16 || m->has_blocks)))
 		m->products_in_bf16 = m->ops->products_in_bf16(m->dev, 1);
 	m->ops->products_in_bf16(m->dev, 0);
-	if (!automatic && strcmp(type, "bf16") == 0 && !m->products_in_bf16)
+	if (bf16 && !m->products_in_bf16)
 		die(EXIT_RUN, "--products bf16: this processor has no AVX512-BF16");
-	if (m->products_in_bf16) {
-		settings.products = "bf16";
+	if (m->ops->blocks_in_f32 != NULL)
+		m->ops->blocks_in_f32(m->dev, f32);
+	settings.products = rounded_to(m->products_in_bf16, m->has_blocks && !f32);
+	if (settings.products != NULL)
 		sign_text("products", settings.products);
-	}
 	note("products of prompts: in %s", m->products_in_bf16 ? "bf16" : "f32");
+	if (m->has_blocks)
+		note("products of up to 64 rows with weights in blocks: in %s",
+		    f32 ? "f32" : "int8");
 }
 
 /* Progress while weights are hashed for their fingerprint. */

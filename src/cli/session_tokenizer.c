@@ -8,6 +8,9 @@
 #include "cli/session.h"
 #include "cli/tool.h"
 #include "model/folder.h"
+#include "model/gguf.h"
+#include "model/gguf_tokenizer.h"
+#include "model/model.h"
 
 static int
 status_of_tokenizer(int code)
@@ -17,6 +20,34 @@ status_of_tokenizer(int code)
 	case TOKENIZER_EUNSUPPORTED: return EXIT_UNSUPPORTED;
 	default:                     return EXIT_RUN;
 	}
+}
+
+static int
+code_of_model(int code)
+{
+	switch (code) {
+	case MODEL_EINVALID:     return TOKENIZER_EINVALID;
+	case MODEL_EUNSUPPORTED: return TOKENIZER_EUNSUPPORTED;
+	case MODEL_ENOMEM:       return TOKENIZER_ENOMEM;
+	default:                 return TOKENIZER_EIO;
+	}
+}
+
+/* Of a folder, or of a GGUF file in its place */
+static int
+open_tokenizer(const char *dir, struct tokenizer **t, char *err, size_t errlen)
+{
+	json_t *json;
+	int rc;
+
+	if (!gguf_is(dir))
+		return tokenizer_open(dir, t, err, errlen);
+	*t = NULL;
+	if ((rc = gguf_tokenizer(dir, &json, err, errlen)) != MODEL_OK)
+		return code_of_model(rc);
+	rc = tokenizer_open_json(dir, json, t, err, errlen);
+	json_decref(json);
+	return rc;
 }
 
 void
@@ -40,7 +71,7 @@ session_tokenizer(void)
 
 	session_find_folder();
 	report_enter(REPORT_LOAD);
-	rc = tokenizer_open(settings.model, &t, err, sizeof err);
+	rc = open_tokenizer(settings.model, &t, err, sizeof err);
 	report_leave();
 	if (rc != 0) {
 		explain_file(settings.model, err, sizeof err);
@@ -54,7 +85,7 @@ session_tokenizer_if_there(const char *dir, const char *why)
 {
 	struct tokenizer *t;
 	char err[1024];
-	int rc = tokenizer_open(dir, &t, err, sizeof err);
+	int rc = open_tokenizer(dir, &t, err, sizeof err);
 
 	if (rc != 0)
 		explain_file(dir, err, sizeof err);

@@ -164,7 +164,7 @@ gram_add(double *sum, struct gram *m, struct raw *r, uint32_t n, struct engine_e
 {
 	const struct ops *ops = r->d->ops;
 	const size_t width = r->width;
-	struct mat w = { m->d_xt, KV_F32, 0, r->width };
+	struct mat w = { m->d_xt, WEIGHT_F32, 0, r->width };
 	uint32_t from, rows;
 
 	for (from = 0; from < n; from += rows) {
@@ -233,7 +233,7 @@ projection_start(struct projection *p, const struct raw *r, const float *right, 
 {
 	const size_t elements = (size_t)r->width * rank;
 
-	*p = (struct projection){ .w = { NULL, KV_F32, rank, r->width } };
+	*p = (struct projection){ .w = { NULL, WEIGHT_F32, rank, r->width } };
 	if ((p->right_t = engine_alloc(elements, sizeof *p->right_t, e)) == NULL ||
 	    (p->y = engine_alloc((size_t)TILE * rank, sizeof *p->y, e)) == NULL ||
 	    (p->d_y = new_room(r->d, &p->at_y, (size_t)TILE * rank, sizeof *p->d_y, e)) == NULL)

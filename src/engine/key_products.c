@@ -22,7 +22,7 @@ as_elements(struct key_products *p, struct mat *w, const void *keys, uint32_t ro
 {
 	const size_t n = (size_t)rows * p->width;
 
-	*w = (struct mat){ keys, (enum kv_dtype)p->type, rows, p->width };
+	*w = (struct mat){ keys, (enum weight_type)p->type, rows, p->width };
 	if (!kv_row_type_quantised(p->type))
 		return ENGINE_OK;
 	if (n > p->wide_floats) {
@@ -34,7 +34,7 @@ as_elements(struct key_products *p, struct mat *w, const void *keys, uint32_t ro
 	}
 	kv_rows_to_f32(p->wide, keys, p->type, p->width, rows);
 	w->data = p->wide;
-	w->dtype = KV_F32;
+	w->type = WEIGHT_F32;
 	return ENGINE_OK;
 }
 
@@ -55,7 +55,7 @@ make(struct key_products *p, float *y, const float *x, uint32_t n, const void *k
 	}
 	if ((dx = area_upload(&p->d, &p->x, x, (size_t)n * p->width * sizeof *x, e)) == NULL ||
 	    (w.data = area_upload(&p->d, &p->keys, w.data,
-	    (size_t)rows * p->width * kv_dtype_size(w.dtype), e)) == NULL ||
+	    rows * weight_row_bytes(w.type, p->width), e)) == NULL ||
 	    (dy = area_room(&p->d, &p->y, y_size, e)) == NULL)
 		return e->code;
 	ops->matmul(p->d.dev, dy, dx, &w, NULL, n, 0);

@@ -22,6 +22,7 @@ of(struct dev *d)
 PASS_RESULT(const char *, sync, (struct dev *d), of(d)->dev)
 PASS_RESULT(const char *, describe, (struct dev *d), of(d)->dev)
 PASS_RESULT(int, products_in_bf16, (struct dev *d, int on), of(d)->dev, on)
+PASS(blocks_in_f32, (struct dev *d, int on), on)
 PASS_RESULT(uint64_t, event_record, (struct dev *d), of(d)->dev)
 PASS_RESULT(const char *, event_wait, (struct dev *d, uint64_t event), of(d)->dev, event)
 PASS(mem_info, (struct dev *d, size_t *free_bytes, size_t *total), free_bytes, total)
@@ -43,6 +44,10 @@ PASS(embed_ids, (struct dev *d, float *x, const struct mat *t, const uint32_t *t
     x, t, tok, N)
 PASS(rmsnorm, (struct dev *d, float *y, const float *x, const float *w, uint32_t N, uint32_t D,
     float eps), y, x, w, N, D, eps)
+PASS(layernorm, (struct dev *d, float *y, const float *x, const float *w, const float *bias,
+    uint32_t N, uint32_t D, float eps), y, x, w, bias, N, D, eps)
+PASS(split_pairs, (struct dev *d, float *x, uint32_t N, uint32_t heads, uint32_t E,
+    uint32_t dims), x, N, heads, E, dims)
 PASS(rope, (struct dev *d, float *x, const uint32_t *pos, const struct rotary *r, uint32_t N,
     uint32_t heads, uint32_t E), x, pos, r, N, heads, E)
 PASS(compact, (struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
@@ -56,9 +61,11 @@ PASS(geglu, (struct dev *d, float *y, const float *gate, const float *up, uint32
     F), y, gate, up, N, F)
 PASS(softcap, (struct dev *d, float *x, size_t n, float cap), x, n, cap)
 PASS(mix, (struct dev *d, float *y, const float *x, size_t n, float a, float b), y, x, n, a, b)
+PASS(temper, (struct dev *d, float *x, const uint32_t *pos, uint32_t N, uint32_t D, float beta,
+    uint32_t period), x, pos, N, D, beta, period)
 PASS(repeat_heads, (struct dev *d, float *y, const float *x, size_t n, uint32_t times, uint32_t E),
     y, x, n, times, E)
-PASS(gelu, (struct dev *d, float *x, size_t n), x, n)
+PASS(activate, (struct dev *d, float *x, size_t n, enum activation act), x, n, act)
 PASS(gate_scores, (struct dev *d, float *score, const float *q, const float *k,
     const struct gate_sinks *w, uint32_t N), score, q, k, w, N)
 PASS(lse_merge, (struct dev *d, float *lse, const float *other, size_t n), lse, other, n)
@@ -352,20 +359,23 @@ fill_table(struct ops *to, const struct ops *under)
 	*to = *under;
 #define COUNTED(name) to->name = under->name != NULL ? counted_##name : NULL
 	COUNTED(close); COUNTED(sync); COUNTED(describe); COUNTED(products_in_bf16);
-	COUNTED(event_record); COUNTED(event_wait); COUNTED(mem_info); COUNTED(alloc);
+	COUNTED(blocks_in_f32); COUNTED(event_record); COUNTED(event_wait); COUNTED(mem_info);
+	COUNTED(alloc);
 	COUNTED(free); COUNTED(put); COUNTED(put_scattered); COUNTED(get); COUNTED(get_side);
 	COUNTED(host_alloc);
 	COUNTED(host_free); COUNTED(get_async); COUNTED(copy); COUNTED(clear);
 	COUNTED(expect); COUNTED(weights); COUNTED(graph_begin); COUNTED(graph_end);
 	COUNTED(graph_launch); COUNTED(embed); COUNTED(embed_ids); COUNTED(rmsnorm);
-	COUNTED(matmul); COUNTED(rope); COUNTED(append); COUNTED(compact); COUNTED(round);
-	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix); COUNTED(repeat_heads);
+	COUNTED(layernorm); COUNTED(matmul); COUNTED(rope); COUNTED(split_pairs);
+	COUNTED(append); COUNTED(compact); COUNTED(round);
+	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix);
+	COUNTED(temper); COUNTED(repeat_heads);
 	COUNTED(project);
 	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend);
 	COUNTED(attend_each); COUNTED(attend_apart);
 	COUNTED(lse_merge);
 	COUNTED(attend_mass); COUNTED(query_stats);
-	COUNTED(value_norms); COUNTED(gelu); COUNTED(gate_scores); COUNTED(window_mass);
+	COUNTED(value_norms); COUNTED(activate); COUNTED(gate_scores); COUNTED(window_mass);
 	COUNTED(knorm); COUNTED(keydiff);
 	COUNTED(compact_listed); COUNTED(rank_rows);
 	COUNTED(argmax); COUNTED(pack_bits); COUNTED(pack_pages); COUNTED(bits_scores);

@@ -48,7 +48,7 @@ count_product(struct counter *c, const struct mat *w, uint32_t N)
 	struct op_counts *a = account(c);
 
 	a->products += 2 * (uint64_t)N * w->in * w->out;
-	a->weights += (uint64_t)w->in * w->out * kv_dtype_size(w->dtype);
+	a->weights += w->out * (uint64_t)weight_row_bytes(w->type, w->in);
 }
 
 void

@@ -91,7 +91,7 @@ final_states(struct search *h, struct prompt_stream *s)
 
 	if (states == NULL)
 		return NULL;
-	m->ops->rmsnorm(m->dev, s->x, s->x, m->norm.w, s->N, D, m->norm.eps);
+	run_norm(m->ops, m->dev, s->x, s->x, &m->norm, s->N, D);
 	m->ops->get(m->dev, states, s->x, (size_t)s->N * D * sizeof *states);
 	if ((failure = m->ops->sync(m->dev)) != NULL) {
 		engine_fail(h->e, ENGINE_ERUN, "%s", failure);

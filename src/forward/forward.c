@@ -70,31 +70,50 @@ project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 		    ws->x, &w->norm, ws->xn, ws->adapter->scratch, N);
 	norm_heads(m, ws->q, &w->q_norm, N, m->id.query_heads);
 	norm_heads(m, k, &w->k_norm, N, heads);
+	if (m->family->flags & FAMILY_ADJACENT) {
+		m->ops->split_pairs(m->dev, ws->q, N, m->id.query_heads, E, w->rope->dims);
+		m->ops->split_pairs(m->dev, k, N, heads, E, w->rope->dims);
+	}
 	if (m->kv_copies > 1) {
 		m->ops->repeat_heads(m->dev, ws->k, k, (size_t)N * heads, m->kv_copies, E);
 		m->ops->repeat_heads(m->dev, ws->v, v, (size_t)N * heads, m->kv_copies, E);
 	}
 	if (m->query_scale != 1)
 		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * w->wq.out, m->query_scale, 0);
+	if (m->id.rope_query_beta != 0)
+		m->ops->temper(m->dev, ws->q, ws->pos, N, w->wq.out, (float)m->id.rope_query_beta,
+		    m->id.rope_original_max_position);
 }
 
-/* ws->x += the output of attention, from ws->o, and then of the feed-forward network */
+/* ws->x += the output of the feed-forward network */
+static void
+add_network(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
+{
+	const struct model_layer *w = &m->layer[l];
+
+	if (w->ffn_adds != NULL || w->ffn_bias.up != NULL)
+		run_ffn_with(m->ops, m->dev, ws->x, &w->ffn, &w->ffn_bias, w->ffn_adds, ws->xn,
+		    ws->gate, ws->up, N);
+	else
+		run_ffn(m->ops, m->dev, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
+}
+
+/* ws->x += the output of attention, from ws->o, and then of the feed-forward network. Where both
+ * read the same stream the network comes first: attention has read it already. */
 static void
 add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 {
+	const int parallel = (m->family->flags & FAMILY_PARALLEL) != 0;
 	const struct model_layer *w = &m->layer[l];
 	const struct adapter *a = ws->adapter;
 
+	if (parallel)
+		add_network(m, ws, l, N);
 	run_add(m->ops, m->dev, ws->x, ws->o, &w->wo, w->bo, w->attention_adds, ws->xn, N);
-	if (a == NULL && (w->ffn_adds != NULL || w->ffn_bias.gate != NULL)) {
-		run_ffn_with(m->ops, m->dev, ws->x, &w->ffn, &w->ffn_bias, w->ffn_adds, ws->xn,
-		    ws->gate, ws->up, N);
+	if (a == NULL && !parallel)
+		add_network(m, ws, l, N);
+	if (a == NULL)
 		return;
-	}
-	if (a == NULL) {
-		run_ffn(m->ops, m->dev, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
-		return;
-	}
 	lora_add(m->ops, m->dev, ws->x, ws->o, &a->layer[l].o, a->scratch, N);
 	lora_ffn(m->ops, m->dev, ws->x, &w->ffn, &a->layer[l], ws->xn, ws->gate, ws->up, a->scratch,
 	    N);
@@ -303,7 +322,7 @@ forward(const struct model *m, struct sequence *s, struct workspace *ws, const u
 void
 make_logits(const struct model *m, struct workspace *ws, float *out, const float *x, uint32_t N)
 {
-	const struct product head = { out, &m->head, NULL };
+	const struct product head = { out, &m->head, m->head_bias };
 	const size_t all = (size_t)N * m->id.vocabulary;
 
 	run_project(m->ops, m->dev, &head, 1, x, &m->norm, ws->xn, N);

@@ -187,7 +187,7 @@ prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const ui
     uint32_t n)
 {
 	const struct model *m = s->sequence->cache->model;
-	const struct mat all = { s->x, KV_F32, s->N, m->id.hidden };
+	const struct mat all = { s->x, WEIGHT_F32, s->N, m->id.hidden };
 	uint32_t i;
 
 	*out = (struct prompt_stream){ .sequence = s->sequence, .N = n };

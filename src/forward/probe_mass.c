@@ -99,7 +99,7 @@ probe_mass_weigh(struct probe_mass *p, const struct cache *c, uint32_t rows)
 
 	p->host_x = malloc((size_t)rows * id->hidden * sizeof *p->host_x);
 	p->host_lse = malloc((size_t)rows * id->query_heads * sizeof *p->host_lse);
-	p->host_w = malloc(id->hidden * sizeof *p->host_w);
+	p->host_w = malloc((size_t)2 * id->hidden * sizeof *p->host_w);
 	return p->host_x != NULL && p->host_lse != NULL && p->host_w != NULL ? 0 : MODEL_ENOMEM;
 }
 
@@ -209,19 +209,25 @@ add_piece(struct probe_mass *p, const struct cache *c, const struct layer_rows *
 	return 1;
 }
 
-/* Returns the length of x behind the input norm of attention. w: host [D], NULL: there is none */
+/* Returns the length of x behind the input norm of attention, which is on the host; w NULL: there
+ * is none */
 static double
-normed_length(const float *x, const float *w, float eps, uint32_t D)
+normed_length(const float *x, const struct norm *norm, uint32_t D)
 {
-	double squared = 0, all = 0, y;
+	double squared = 0, all = 0, mean = 0, scale, y;
 	uint32_t i;
 
+	for (i = 0; norm->centred && i < D; i++)
+		mean += (double)x[i] / D;
+	for (i = 0; i < D; i++)
+		all += (x[i] - mean) * (x[i] - mean);
+	scale = norm->w != NULL ? 1 / sqrt(all / D + norm->eps) : 1;
 	for (i = 0; i < D; i++) {
-		y = w != NULL ? (double)x[i] * w[i] : x[i];
+		y = (x[i] - mean) * scale * (norm->w != NULL ? norm->w[i] : 1);
+		y += norm->bias != NULL ? norm->bias[i] : 0;
 		squared += y * y;
-		all += (double)x[i] * x[i];
 	}
-	return sqrt(w != NULL ? squared / (all / D + eps) : squared);
+	return sqrt(squared);
 }
 
 /* Adds the log of each query token's length to its log-sum-exps lse[N][H], which divides its
@@ -230,19 +236,25 @@ static void
 divide_by_length(const struct probe_mass *p, const struct model *m, uint32_t l,
     const struct query *query, float *lse, const float *x)
 {
-	const struct norm *norm = &m->layer[l].norm;
+	struct norm norm = m->layer[l].norm;
 	const size_t D = m->id.hidden, H = query->H;
-	float *w = norm->w != NULL ? p->host_w : NULL, *host = p->host_lse;
+	float *host = p->host_lse;
 	double length;
 	uint32_t n;
 	size_t h;
 
-	if (w != NULL)
-		m->ops->get(m->dev, w, norm->w, D * sizeof *w);
+	if (norm.w != NULL) {
+		m->ops->get(m->dev, p->host_w, norm.w, D * sizeof *p->host_w);
+		norm.w = p->host_w;
+	}
+	if (norm.bias != NULL) {
+		m->ops->get(m->dev, p->host_w + D, norm.bias, D * sizeof *p->host_w);
+		norm.bias = p->host_w + D;
+	}
 	m->ops->get(m->dev, p->host_x, x, query->N * D * sizeof *x);
 	m->ops->get(m->dev, host, lse, query->N * H * sizeof *lse);
 	for (n = 0; n < query->N; n++) {
-		length = normed_length(p->host_x + n * D, w, norm->eps, (uint32_t)D);
+		length = normed_length(p->host_x + n * D, &norm, (uint32_t)D);
 		for (h = 0; h < H; h++)
 			host[n * H + h] += (float)log(length);
 	}

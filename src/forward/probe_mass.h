@@ -26,7 +26,7 @@ struct probe_mass {
 	float *part;
 	uint64_t *start;
 	uint32_t *len;
-	/* probe_mass_weigh(): scratch, host [N][D], [N][H] and [D]; else NULL */
+	/* probe_mass_weigh(): scratch, host [N][D], [N][H] and [2][D]; else NULL */
 	float *host_x, *host_lse, *host_w;
 };
 

@@ -63,9 +63,9 @@ void sequence_match_lengths(struct sequence *);
 struct layer_rows *sequence_append_to(struct sequence *, uint32_t l);
 /* Counts the N rows at positions pos[N] (host) that the op has appended there. */
 void sequence_appended(struct sequence *, uint32_t l, const uint32_t *pos, uint32_t N);
-/* Returns the rows of layer l that a query may attend to, all of them. A layer that is offloaded and
- * read whole is copied to the device, and valid until the next one is; after a failure, which the
- * store has, its content is undefined. */
+/* Returns the rows of layer l that a query may attend to, all of them. A layer that is offloaded
+ * and read whole is copied to the device, and valid until the next one is; after a failure, which
+ * the store has, its content is undefined. */
 const struct layer_rows *sequence_whole_rows(struct sequence *, uint32_t l);
 /* Returns the rows of layer l with their row numbers; of an offloaded layer only rows from
  * index_covers() on may be read. Valid until the layer changes. */

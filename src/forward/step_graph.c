@@ -86,7 +86,8 @@ can_capture(const struct sequence *q, uint32_t more)
 	const struct cache *c = q->cache;
 	uint32_t l;
 
-	if ((q->offload != NULL && q->offload->reads_whole) || q->probe_mass != NULL || c->query_stats != NULL || c->gate != NULL ||
+	if ((q->offload != NULL && q->offload->reads_whole) || q->probe_mass != NULL ||
+	    c->query_stats != NULL || c->gate != NULL ||
 	    c->noncausal != NULL || q->head != NULL ||
 	    (c->mass != NULL && more > 0) ||
 	    (q->retrieval != NULL && !retrieval_can_capture(q->retrieval)))

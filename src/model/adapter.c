@@ -21,7 +21,7 @@
 
 /* What may differ from Llama in a model with an adapter: the forward pass of the learned tokens
  * (forward/lora.h) does the same. Other families are refused, until it does. */
-#define ADAPTABLE (FAMILY_ATTENTION_BIAS | FAMILY_MLP_BIAS | FAMILY_QKV_BIAS | FAMILY_HEAD_NORM | \
+#define ADAPTABLE (FAMILY_ATTENTION_BIAS | FAMILY_MLP_BIAS | FAMILY_QKV_BIAS | \
 	FAMILY_ROPE_WIDTH | FAMILY_ROPE_SKIP | FAMILY_WINDOW_SWITCH | FAMILY_NEEDS_KV_HEADS | \
 	FAMILY_WINDOW | FAMILY_LAYER_TYPES)
 
@@ -103,14 +103,14 @@ bind_lora(struct adapter_loader *ld, const char *linear, uint32_t out, uint32_t 
 	device_block_reserve(&ld->block, a->bytes, &host, &device);
 	if (host != NULL)
 		memcpy(host, a->data, a->bytes);
-	w->a = (struct mat){ device, a->dtype, ad->rank, in };
+	w->a = (struct mat){ device, weight_type_of(a->dtype), ad->rank, in };
 	device_block_reserve(&ld->block, n * sizeof(float), &host, &device);
 	if (host != NULL) {
 		kv_to_f32(host, b->data, b->dtype, n);
 		for (i = 0; i < n; i++)
 			((float *)host)[i] = (float)(((float *)host)[i] * ad->scale);
 	}
-	w->b = (struct mat){ device, KV_F32, out, ad->rank };
+	w->b = (struct mat){ device, WEIGHT_F32, out, ad->rank };
 	return MODEL_OK;
 }
 
@@ -197,7 +197,8 @@ read_folder(struct adapter_loader *ld, const char *dir)
 
 	if ((rc = adapter_config_read(dir, ld->overrides, &c, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
-	if ((a->model->family->flags & ~ADAPTABLE) != 0 || id->mlp_bias)
+	if ((a->model->family->flags & ~ADAPTABLE) != 0 || id->mlp_bias ||
+	    !family_has_usual_tensors(a->model->family))
 		return FAIL(ld, MODEL_EUNSUPPORTED, dir, "lookahead adapters are not supported for "
 		    "models of type %s%s", id->architecture, id->mlp_bias ? " with mlp_bias" : "");
 	if (c.weights[0] != '\0' &&

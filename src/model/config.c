@@ -10,6 +10,8 @@
 #include "model/config_internal.h"
 #include "model/file_kind.h"
 #include "model/folder.h"
+#include "model/gguf_config.h"
+#include "model/gguf.h"
 
 /* ---- special tokens ---- */
 
@@ -155,12 +157,18 @@ read_biases(struct config *c, struct kv_model *id)
 	const unsigned flags = c->family->flags;
 	int rc;
 
+	id->attention_bias = c->family->biased;
 	if ((rc = config_flag(c, c->json, "attention_bias", &id->attention_bias)) != MODEL_OK ||
 	    (rc = config_flag(c, c->json, "mlp_bias", &id->mlp_bias)) != MODEL_OK)
 		return rc;
 	if (flags & FAMILY_QKV_BIAS)
 		id->attention_bias = 1;
-	return MODEL_OK;
+	if (flags & FAMILY_USE_BIAS) {
+		id->attention_bias = c->family->biased;
+		rc = config_flag(c, c->json, "use_bias", &id->attention_bias);
+		id->mlp_bias = id->attention_bias;
+	}
+	return rc;
 }
 
 static int
@@ -169,7 +177,8 @@ read_config(struct config *c, struct model *m)
 	struct kv_model *id = &m->id;
 	int rc;
 
-	if ((rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
+	if ((rc = config_unwrap(c, &m->wrapped)) != MODEL_OK ||
+	    (rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
 		return rc;
 	m->family = c->family;
 	id->norm_eps = c->family->eps;
@@ -204,6 +213,22 @@ read_file(const char *dir, const char *name, int (*reader)(struct config *, stru
 	return rc;
 }
 
+/* As read_file(), of the metadata of a GGUF file, which has what a folder has in two files. */
+static int
+read_gguf(const char *path, int (*reader)(struct config *, struct model *),
+    const struct overrides *overrides, struct model *m, char *err, size_t errlen)
+{
+	struct config c = { .path = path, .overrides = overrides, .err = err, .errlen = errlen };
+	int rc = gguf_config(path, overrides, &c.json, err, errlen);
+
+	if (rc == MODEL_OK) {
+		config_pass_over(&c);
+		rc = reader(&c, m);
+		json_decref(c.json);
+	}
+	return rc;
+}
+
 static int
 is_there(const char *dir, const char *name)
 {
@@ -218,6 +243,7 @@ int
 model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t errlen)
 {
 	static const char *const files[] = { "config.json", "generation_config.json" };
+	const int is_gguf = gguf_is(dir);
 	struct model *m = calloc(1, sizeof *m);
 	int rc = MODEL_OK;
 	size_t i;
@@ -226,7 +252,9 @@ model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t 
 	if (m == NULL)
 		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	m->id.vocabulary = 1 << 24;
-	for (i = 0; rc == MODEL_OK && i < sizeof files / sizeof files[0]; i++)
+	if (is_gguf)
+		rc = read_gguf(dir, read_tokens, &no_overrides, m, err, errlen);
+	for (i = 0; !is_gguf && rc == MODEL_OK && i < sizeof files / sizeof files[0]; i++)
 		if (is_there(dir, files[i]))
 			rc = read_file(dir, files[i], read_tokens, &no_overrides, m, err,
 			    errlen);
@@ -251,6 +279,8 @@ model_config(const char *dir, const struct overrides *overrides, struct model *m
 	m->position_why = NULL;
 	m->rope_switch = 0;
 	memset(m->long_factors, 0, sizeof m->long_factors);
+	if (gguf_is(dir))
+		return read_gguf(dir, read_config, overrides, m, err, errlen);
 	if ((rc = model_folder_without_config(dir, err, errlen)) != MODEL_OK)
 		return rc;
 	if ((rc = read_file(dir, "config.json", read_config, overrides, m, err, errlen)) !=

@@ -1,8 +1,8 @@
 /* config_internal.h - what the parts of the configuration reader share
  *
  * config.c reads sizes, config_kind.c what a model is, config_keys.c judges keys, config_rope.c
- * reads rotary embedding, config_window.c windows, config_scale.c multipliers. Included by them
- * only. */
+ * reads rotary embedding, config_window.c windows, config_scale.c multipliers, config_wrapper.c
+ * takes the text part of a model. Included by them only. */
 #ifndef KVPIPE_CONFIG_INTERNAL_H
 #define KVPIPE_CONFIG_INTERNAL_H
 
@@ -52,6 +52,9 @@ int config_has(const json_t *v, const char *only);
 
 /* Takes the keys of the overrides out of c->json; "rope_scaling.KEY" is one of an object. */
 void config_pass_over(struct config *);
+/* Where the model also sees images and its text part is one of ours: c->json <- the configuration
+ * of that part, and *wrapped 1 */
+int config_unwrap(struct config *, int *wrapped);
 /* c->family <- the family, or what it is instead */
 int config_kind(struct config *);
 /* Every key is understood, harmless, or refused. */

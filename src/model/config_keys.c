@@ -54,11 +54,28 @@ static const struct key {
 	{ "final_logit_softcapping", READ_IF, "null", FAMILY_SOFTCAPS },
 	{ "query_pre_attn_scalar", READ_IF, "null", FAMILY_QUERY_SCALAR },
 	{ "rope_local_base_freq", READ_IF, "null", FAMILY_LOCAL_ROPE },
-	{ "sliding_window_pattern", READ_IF, "null", FAMILY_LAYER_TYPES },
+	{ "sliding_window_pattern", READ_IF, "null", FAMILY_LAYER_TYPES }, /* EXAONE: "LLLG" */
 	{ "use_bidirectional_attention", ONLY, "false", 0 },       /* Gemma 3 */
 	{ "use_mrope", ONLY, "false", 0 },                 /* Qwen2-VL */
 	{ "bias", ONLY, "false", 0 },
-	{ "use_bias", ONLY, "false", 0 },
+	{ "use_bias", READ_IF, "false", FAMILY_USE_BIAS },
+	{ "attention_out_bias", ONLY, "false", 0 },        /* Seed-OSS */
+	{ "qkv_bias", ONLY, "false", 0 },                  /* InternLM 3 */
+	{ "qk_layernorm", ONLY, "false", 0 },              /* StableLM, Phi */
+	{ "use_parallel_residual", ONLY, "false", 0 },     /* StableLM */
+	{ "clip_qkv", ONLY, "null", 0 },                   /* OLMo */
+	{ "norm_type", ONLY, "\"layer_norm\"", 0 },        /* StarCoder2, these two */
+	{ "mlp_type", ONLY, "\"default\"", 0 },
+	{ "logit_scale", READ_IF, "1", FAMILY_LOGIT_SCALE },
+	/* Command R7B says what its family is */
+	{ "order_of_interleaved_layers", ONLY, "\"local_attn_first\"", 0 },
+	{ "position_embedding_type", ONLY, "\"rope_gptj\"", 0 },
+	{ "layer_switch", ONLY, "4", 0 },
+	{ "rotary_pct", ONLY, "1", 0 },
+	{ "use_embedding_sharing", ONLY, "true", 0 },
+	{ "use_gated_activation", ONLY, "true", 0 },
+	{ "use_parallel_block", ONLY, "true", 0 },
+	{ "use_parallel_embedding", ONLY, "false", 0 },
 	{ "embedding_multiplier", READ_IF, "1", FAMILY_MULTIPLIERS },
 	{ "residual_multiplier", READ_IF, "1", FAMILY_MULTIPLIERS },
 	{ "attention_multiplier", READ_IF, "null", FAMILY_MULTIPLIERS },
@@ -88,6 +105,7 @@ static const struct key {
 	{ "attn_implementation", IGNORE, NULL, 0 },
 	{ "pretraining_tp", IGNORE, NULL, 0 },            /* sums in another order */
 	{ "max_sequence_length", IGNORE, NULL, 0 },        /* first Llama conversions */
+	{ "model_max_length", IGNORE, NULL, 0 },           /* Command R */
 	/* training */
 	{ "tie_encoder_decoder", IGNORE, NULL, 0 },
 	{ "tf_legacy_loss", IGNORE, NULL, 0 },
@@ -169,9 +187,13 @@ check_auto_map(struct config *c, const json_t *map)
 static int
 check_activation(struct config *c, const char *name, const json_t *v)
 {
+	static const char *const names[] = { [ACT_SILU] = "\"silu\"",
+		[ACT_GELU_TANH] = "\"gelu_pytorch_tanh\"", [ACT_GELU] = "\"gelu\"",
+		[ACT_RELU2] = "\"relu2\"" };
 	char text[64];
 
-	if (config_has(v, c->family->flags & FAMILY_GELU ? "\"gelu_pytorch_tanh\"" : "\"silu\""))
+	if (config_has(v, names[c->family->act]) ||
+	    (c->family->act == ACT_GELU_TANH && config_has(v, "\"gelu_new\"")))
 		return MODEL_OK;
 	return config_hint(c, name, UNSUPPORTED(c, "%s %s is not supported", name,
 	    config_show(v, text, sizeof text)));

@@ -4,7 +4,7 @@
 
 #include "model/config_internal.h"
 
-/* Others that people have, by the beginning of model_type. */
+/* Others that people have, by the beginning of model_type; the longest that fits counts. */
 static const struct { const char *begins, *what; } others[] = {
 	{ "bert", "an encoder" }, { "roberta", "an encoder" }, { "xlm-roberta", "an encoder" },
 	{ "distilbert", "an encoder" }, { "deberta", "an encoder" }, { "electra", "an encoder" },
@@ -16,49 +16,74 @@ static const struct { const char *begins, *what; } others[] = {
 	{ "llava", "images and text" }, { "mllama", "images and text" },
 	{ "qwen2_vl", "images and text" }, { "qwen2_5_vl", "images and text" },
 	{ "qwen3_vl", "images and text" }, { "gemma3n", "images, sound and text" },
-	{ "mistral3", "images and text" }, { "llama4", "images and text, a mixture of experts" },
+	{ "mistral3", "images and text; its text part is mistral or ministral3" },
+	{ "llama4", "images and text, a mixture of experts" },
 	{ "mixtral", "a mixture of experts" }, { "qwen2_moe", "a mixture of experts" },
 	{ "qwen3_moe", "a mixture of experts" }, { "olmoe", "a mixture of experts" },
 	{ "phimoe", "a mixture of experts" }, { "granitemoe", "a mixture of experts" },
 	{ "gpt_oss", "a mixture of experts, with attention sinks" },
 	{ "deepseek", "latent attention and a mixture of experts" },
+	{ "kimi_k2", "latent attention and a mixture of experts" },
+	{ "glm_moe_dsa", "latent attention and a mixture of experts" },
+	{ "glm4_moe_lite", "latent attention and a mixture of experts" },
+	{ "minicpm3", "latent attention" }, { "mistral4", "latent attention" },
+	{ "youtu", "latent attention" },
+	{ "glm4_moe", "a mixture of experts" }, { "ernie4_5_moe", "a mixture of experts" },
+	{ "hunyuan_v1_moe", "a mixture of experts" }, { "exaone_moe", "a mixture of experts" },
+	{ "cohere2_moe", "a mixture of experts" }, { "solar_open", "a mixture of experts" },
+	{ "dbrx", "a mixture of experts" }, { "jetmoe", "a mixture of experts" },
+	{ "lfm2_moe", "convolutions besides a cache, a mixture of experts" },
+	{ "hunyuan_v1_dense", "norms of queries and keys behind rotary embedding" },
+	{ "nanochat", "norms of queries and keys behind rotary embedding" },
+	{ "apertus", "xIELU, an activation with parameters" },
+	{ "gpt_neox", "queries, keys and values of a head stand together in one matrix" },
+	{ "falcon", "queries, keys and values of a head stand together in one matrix" },
+	{ "internlm2", "queries, keys and values of a head stand together in one matrix" },
+	{ "chatglm", "the first form of GLM-4: want glm, as transformers has it" },
+	{ "mistral_large4", "latent attention" }, { "hy_v3", "a mixture of experts" },
+	{ "afmoe", "a mixture of experts" }, { "kimi_k25", "images and text" },
+	{ "bitnet", "ternary weights" }, { "doge", "masks that depend on values" },
+	{ "diffllama", "differences of attention" },
+	{ "granite_swa", "attention sinks" }, { "nemotron-nas", "layers that differ in shape" },
+	{ "minicpm", "code of its own" }, { "mimo", "code of its own" },
+	{ "baichuan", "code of its own" },
+	{ "gpt_bigcode", "learned positions" }, { "gpt_neo", "learned positions" },
 	{ "qwen3_next", "linear attention, a mixture of experts" },
 	{ "mamba", "states instead of a cache" }, { "falcon_mamba", "states instead of a cache" },
 	{ "rwkv", "states instead of a cache" }, { "jamba", "states besides a cache" },
 	{ "bamba", "states besides a cache" }, { "falcon_h1", "states besides a cache" },
-	{ "recurrent_gemma", "states besides a cache" }, { "lfm2", "states besides a cache" },
+	{ "recurrent_gemma", "states besides a cache" },
+	{ "lfm2", "convolutions besides a cache" },
+	{ "granitemoehybrid", "states besides a cache" },
+	{ "nemotron_h", "states besides a cache" }, { "zamba", "states besides a cache" },
+	{ "qwen3_5", "linear attention" }, { "olmo_hybrid", "linear attention" },
+	{ "kimi_linear", "linear attention, a mixture of experts" },
+	{ "bailing_hybrid", "linear attention, a mixture of experts" },
+	{ "minimax", "linear attention, a mixture of experts" },
+	{ "minimax_m2", "a mixture of experts" },
+	{ "gemma4", "layers that share keys and values, embeddings in each layer" },
 	{ "gemma3", "images and text; its text part is gemma3_text" },
 	{ "gpt2", "learned positions" },
 	{ "opt", "learned positions" }, { "bloom", "positions by ALiBi" },
 	{ "mpt", "positions by ALiBi" },
 };
 
-static const char *
-known_families(char *text, size_t size)
-{
-	const struct family *f;
-	size_t n = 0;
-	unsigned i;
-
-	for (i = 0; (f = family_at(i)) != NULL && n < size; i++)
-		n += (size_t)snprintf(text + n, size - n, "%s%s", i > 0 ? ", " : "", f->type);
-	return text;
-}
-
 static int
 unknown_type(struct config *c, const json_t *type)
 {
-	char text[64], list[256];
+	char text[64];
 	const char *name = json_string_value(type), *what = NULL;
-	size_t i;
+	size_t i, n, most = 0;
 
-	for (i = 0; name != NULL && what == NULL && i < sizeof others / sizeof others[0]; i++)
-		if (strncmp(name, others[i].begins, strlen(others[i].begins)) == 0)
+	for (i = 0; name != NULL && i < sizeof others / sizeof others[0]; i++)
+		if ((n = strlen(others[i].begins)) > most &&
+		    strncmp(name, others[i].begins, n) == 0) {
 			what = others[i].what;
-	return UNSUPPORTED(c, "model_type %s is not supported%s%s%s; supported are %s",
-	    config_show(type, text, sizeof text), what != NULL ? " (" : "",
-	    what != NULL ? what : "", what != NULL ? ")" : "",
-	    known_families(list, sizeof list));
+			most = n;
+		}
+	return UNSUPPORTED(c, "model_type %s is not supported%s%s%s: kvpipe(7), Families, lists "
+	    "what is", config_show(type, text, sizeof text), what != NULL ? " (" : "",
+	    what != NULL ? what : "", what != NULL ? ")" : "");
 }
 
 static int
@@ -124,6 +149,27 @@ check_quantised(struct config *c)
 	return MODEL_OK;
 }
 
+/* Gives keys the names that Llama's configuration has for them. What is said twice must be the
+ * same. */
+static int
+rename_keys(struct config *c)
+{
+	const struct key_alias *a;
+	json_t *v, *have;
+
+	for (a = c->family->aliases; a != NULL && a->theirs != NULL; a++) {
+		if ((v = json_object_get(c->json, a->theirs)) == NULL)
+			continue;
+		have = config_get(c->json, a->ours);
+		if (have != NULL && !json_equal(have, v))
+			return config_hint(c, a->theirs, BAD(c, "%s and %s differ", a->ours,
+			    a->theirs));
+		json_object_set(c->json, a->ours, v);
+		json_object_del(c->json, a->theirs);
+	}
+	return MODEL_OK;
+}
+
 /* The kind comes first: a model of another kind is not to be refused for its first unknown key. */
 int
 config_kind(struct config *c)
@@ -135,7 +181,7 @@ config_kind(struct config *c)
 		return BAD(c, "no \"model_type\"");
 	if (!json_is_string(type) || (c->family = family_find(json_string_value(type))) == NULL)
 		return unknown_type(c, type);
-	if ((rc = check_architectures(c)) != MODEL_OK)
+	if ((rc = check_architectures(c)) != MODEL_OK || (rc = rename_keys(c)) != MODEL_OK)
 		return rc;
 	return check_quantised(c);
 }

@@ -13,6 +13,10 @@ get_theta(struct config *c, const json_t *object, double *theta)
 	return config_real(c, object, "rope_theta", 1, 1e15, theta);
 }
 
+/* Of queries, by their position: Ministral 3 */
+#define BETA "llama_4_scaling_beta"
+#define MOST "max_position_embeddings"
+
 /* A number that must be there. */
 static int
 need_real(struct config *c, const json_t *rope, const char *where, const char *key, double *out)
@@ -49,6 +53,14 @@ read_llama3(struct config *c, const json_t *rope, const char *where, struct kv_m
 	    &id->rope_original_max_position);
 }
 
+/* A number of which 0 says the same as none */
+static int
+real_or_0(struct config *c, const json_t *rope, const char *key, double *out)
+{
+	return config_has(json_object_get(rope, key), "0") ? MODEL_OK :
+	    config_real(c, rope, key, 1e-6, 1e6, out);
+}
+
 /* The original context of yarn is that of max_position_embeddings where nothing else says so. */
 static int
 read_yarn(struct config *c, const json_t *rope, const char *where, struct kv_model *id)
@@ -64,8 +76,9 @@ read_yarn(struct config *c, const json_t *rope, const char *where, struct kv_mod
 	if ((rc = read_factor(c, rope, where, id)) != MODEL_OK ||
 	    (rc = config_real(c, rope, "beta_fast", 1e-6, 1e6, &id->rope_beta_fast)) != MODEL_OK ||
 	    (rc = config_real(c, rope, "beta_slow", 1e-6, 1e6, &id->rope_beta_slow)) != MODEL_OK ||
-	    (rc = config_real(c, rope, "mscale", 1e-6, 1e6, &by)) != MODEL_OK ||
-	    (rc = config_real(c, rope, "mscale_all_dim", 1e-6, 1e6, &by_all)) != MODEL_OK ||
+	    (rc = real_or_0(c, rope, "mscale", &by)) != MODEL_OK ||
+	    (rc = real_or_0(c, rope, "mscale_all_dim", &by_all)) != MODEL_OK ||
+	    (rc = real_or_0(c, rope, BETA, &id->rope_query_beta)) != MODEL_OK ||
 	    (rc = config_flag(c, rope, "truncate", &id->rope_truncate)) != MODEL_OK)
 		return rc;
 	if (id->rope_beta_fast < id->rope_beta_slow)
@@ -147,7 +160,7 @@ static const struct type {
 	const char *name;
 	enum kv_rope kind;
 	int (*read)(struct config *, const json_t *rope, const char *where, struct kv_model *);
-	const char *keys[10];           /* ends with NULL */
+	const char *keys[11];           /* ends with NULL */
 } types[] = {
 	{ "default", KV_ROPE_DEFAULT, read_nothing, { NULL } },
 	{ "dynamic", KV_ROPE_DEFAULT, read_nothing, { "factor" } },
@@ -160,7 +173,7 @@ static const struct type {
 	    "attention_factor", "original_max_position_embeddings" } },
 	{ "yarn", KV_ROPE_YARN, read_yarn, { "factor", "original_max_position_embeddings",
 	    "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
-	    "truncate" } },
+	    "truncate", BETA } },
 };
 
 static int
@@ -187,11 +200,15 @@ check_rope_keys(struct config *c, json_t *rope, const char *where, const struct 
 {
 	static const char *const any[] = { "type", "rope_type", "rope_theta",
 		"partial_rotary_factor", NULL };
+	/* Ministral 3: a copy of what stands beside the object */
+	const int copy = (c->family->flags & FAMILY_QUERY_BETA) != 0 &&
+	    json_equal(json_object_get(rope, MOST), json_object_get(c->json, MOST));
 	const char *name;
 	json_t *v;
 
 	json_object_foreach(rope, name, v) {
-		if (!is_among(name, any) && !is_among(name, type->keys) && !json_is_null(v))
+		if (!is_among(name, any) && !is_among(name, type->keys) && !json_is_null(v) &&
+		    !(copy && strcmp(name, MOST) == 0))
 			return hint_within(c, where, name, UNSUPPORTED(c, "%s: key \"%s\" is "
 			    "unknown for this type: it may change the arithmetic", where, name));
 	}
@@ -199,6 +216,10 @@ check_rope_keys(struct config *c, json_t *rope, const char *where, const struct 
 	if (v != NULL && !config_has(v, "1") && !(c->family->flags & FAMILY_ROPE_WIDTH))
 		return hint_within(c, where, "partial_rotary_factor", UNSUPPORTED(c,
 		    "%s: partial_rotary_factor is not 1", where));
+	v = config_get(rope, BETA);
+	if (v != NULL && !config_has(v, "0") && !(c->family->flags & FAMILY_QUERY_BETA))
+		return hint_within(c, where, BETA, UNSUPPORTED(c, "%s: models of type %s have no "
+		    BETA, where, c->family->type));
 	return MODEL_OK;
 }
 
@@ -274,7 +295,7 @@ static int
 read_width(struct config *c, struct kv_model *id)
 {
 	const json_t *rope = config_get(c->json, "rope_parameters");
-	double part = 1;
+	double part = c->family->rope_part != 0 ? c->family->rope_part : 1;
 	uint32_t width;
 	int rc;
 
@@ -329,7 +350,7 @@ read_window_theta(struct config *c, double *theta)
 	json_t *both = config_get(c->json, "rope_parameters"), *local, *rest;
 
 	*theta = 0;
-	if (!(c->family->flags & FAMILY_LOCAL_ROPE))
+	if (!(c->family->flags & (FAMILY_LOCAL_ROPE | FAMILY_PLAIN_WINDOW)))
 		return MODEL_OK;
 	if (json_object_get(both, "full_attention") != NULL) {
 		local = json_object_get(both, "sliding_attention");
@@ -343,6 +364,8 @@ read_window_theta(struct config *c, double *theta)
 		rest = json_incref(json_object_get(both, "full_attention"));
 		json_object_set_new(c->json, "rope_parameters", rest);
 	}
+	if (!(c->family->flags & FAMILY_LOCAL_ROPE))
+		return MODEL_OK;
 	if (*theta == 0)
 		*theta = 1e4;
 	return config_real(c, c->json, "rope_local_base_freq", 1, 1e15, theta);
@@ -389,5 +412,7 @@ config_rope(struct config *c, struct model *m)
 	}
 	if (id->rope_theta == 0)
 		id->rope_theta = c->family->theta;
+	if ((c->family->flags & FAMILY_PLAIN_WINDOW) && id->rope_window_theta == 0)
+		id->rope_window_theta = id->rope_theta;
 	return MODEL_OK;
 }

@@ -55,6 +55,18 @@ read_query_scalar(struct config *c, struct model *m)
 	return rc;
 }
 
+/* Logits are multiplied by it (Command R); the identity has what they are divided by. */
+static int
+read_logit_scale(struct config *c, struct model *m)
+{
+	double scale = 0.0625;
+	int rc = config_real(c, c->json, "logit_scale", 1e-6, 1e6, &scale);
+
+	m->logits_scale = (float)scale;
+	m->id.logits_scaling = scale == 1 ? 0 : 1 / scale;
+	return rc;
+}
+
 /* Where the key is absent the family's; null: none */
 static int
 read_softcap(struct config *c, const char *key, double otherwise, double *cap)
@@ -72,6 +84,8 @@ config_multipliers(struct config *c, struct model *m)
 	m->embedding_scale = m->query_scale = m->residual_scale = m->logits_scale = 1;
 	if (flags & FAMILY_MULTIPLIERS)
 		return read_granite(c, m);
+	if ((flags & FAMILY_LOGIT_SCALE) && (rc = read_logit_scale(c, m)) != MODEL_OK)
+		return rc;
 	if ((flags & FAMILY_QUERY_SCALAR) && (rc = read_query_scalar(c, m)) != MODEL_OK)
 		return rc;
 	if (!(flags & FAMILY_SOFTCAPS))

@@ -31,6 +31,10 @@ sees_all(const struct config *c, const struct kv_model *id, const json_t *types,
 
 	if (types != NULL)
 		return config_has(json_array_get(types, l), "\"full_attention\"");
+	/* EXAONE: "LLLG", and the last layer sees all */
+	if (json_string_length(pattern) > 0)
+		return l + 1 == id->layers || json_string_value(pattern)[
+		    l % json_string_length(pattern)] == 'G';
 	if (every > 0)
 		return (l + 1) % every == 0;
 	/* SmolLM3: the layers without rotary embedding */
@@ -84,18 +88,39 @@ find_layers(struct config *c, struct kv_model *id, const json_t *types, size_t l
 	return MODEL_OK;
 }
 
+/* Layers that see all have no rotary embedding where others have a window. */
+static int
+skip_rope(struct config *c, struct kv_model *id)
+{
+	uint32_t l, skip = 0;
+
+	if (!(c->family->flags & FAMILY_WINDOW_ROPE))
+		return MODEL_OK;
+	for (l = 0; l < id->layers && skip == 0; l++)
+		if (kv_layer_window(id, l) == 0)
+			skip = l + 1;
+	for (l = 0; l < id->layers; l++)
+		if ((kv_layer_window(id, l) == 0) != (skip != 0 && (l + 1) % skip == 0))
+			return UNSUPPORTED(c, "layer_types: only a regular interval of layers "
+			    "that see all is supported (layer %u does not fit)", l);
+	id->rope_skip = skip;
+	return MODEL_OK;
+}
+
 /* In a family that does not know windows, a text ends where one would matter. */
 int
 config_window(struct config *c, struct model *m)
 {
 	const json_t *types = config_get(c->json, "layer_types");
 	struct kv_model *id = &m->id;
+	uint32_t size;
 	size_t limited;
 	int rc;
 
 	if ((rc = config_hint(c, "layer_types", check_layer_types(c, types, &limited))) !=
-	    MODEL_OK || (rc = read_window_size(c, &id->window)) != MODEL_OK)
+	    MODEL_OK || (rc = read_window_size(c, &size)) != MODEL_OK)
 		return rc;
+	id->window = size;
 	if (types != NULL && limited == 0)
 		id->window = 0;
 	if (id->window != 0 && !(c->family->flags & FAMILY_WINDOW)) {
@@ -105,6 +130,8 @@ config_window(struct config *c, struct model *m)
 	}
 	if (id->window != 0 && (rc = config_hint(c, "layer_types", find_layers(c, id, types,
 	    limited))) != MODEL_OK)
+		return rc;
+	if (size != 0 && (rc = config_hint(c, "layer_types", skip_rope(c, id))) != MODEL_OK)
 		return rc;
 	if (id->window == 0 || (id->rope_window_theta == id->rope_theta &&
 	    id->rope_type == KV_ROPE_DEFAULT))

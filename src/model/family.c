@@ -11,33 +11,143 @@
 #define WINDOW FAMILY_WINDOW
 #define TYPES FAMILY_LAYER_TYPES
 #define SWITCH (FAMILY_WINDOW_SWITCH | WINDOW | TYPES)
-#define GEMMA (FAMILY_GELU | FAMILY_NORM_FROM_1 | FAMILY_ROOT_OF_WIDTH | NEEDS_KV)
-#define GEMMA2 (FAMILY_ATTENTION_BIAS | FAMILY_NORM_AROUND | FAMILY_QUERY_SCALAR | \
-	FAMILY_SOFTCAPS | WINDOW | TYPES)
+#define COHERE (FAMILY_ATTENTION_BIAS | FAMILY_ADJACENT | FAMILY_PARALLEL | FAMILY_LOGIT_SCALE)
+#define GLM (FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN | FAMILY_ADJACENT | FAMILY_ROPE_WIDTH | \
+	NEEDS_KV)
+#define GEMMA (FAMILY_NORM_FROM_1 | FAMILY_ROOT_OF_WIDTH | NEEDS_KV)
+#define GEMMA2 (FAMILY_ATTENTION_BIAS | FAMILY_QUERY_SCALAR | FAMILY_SOFTCAPS | WINDOW | TYPES)
 #define BIASES (FAMILY_ATTENTION_BIAS | FAMILY_MLP_BIAS)
 
+#define FILES \
+	.embed = "model.embed_tokens", .layers = "model.layers", .norm = "model.norm", \
+	.head = "lm_head"
+#define ATTENTION \
+	.q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj", \
+	.o = "self_attn.o_proj"
+#define HEAD_NORMS .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
+#define GATED .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
+#define STACKED_GATE .gate_up = "mlp.gate_up_proj", .down = "mlp.down_proj"
+#define NO_GATE .up = "mlp.up_proj", .down = "mlp.down_proj"
+/* one norm before both, which run beside each other */
+#define BOTH .attention_norm = "input_layernorm", .ffn_norm = "input_layernorm"
+#define BEFORE .attention_norm = "input_layernorm", .ffn_norm = "post_attention_layernorm"
+#define AFTER \
+	.attention_adds = "post_attention_layernorm", .ffn_adds = "post_feedforward_layernorm"
+#define AROUND \
+	.attention_norm = "input_layernorm", .ffn_norm = "pre_feedforward_layernorm", AFTER
+
+static const struct tensor_names
+	usual = { FILES, ATTENTION, GATED, BEFORE },
+	head_norms = { FILES, ATTENTION, HEAD_NORMS, GATED, BEFORE },
+	stacked = { FILES, .qkv = "self_attn.qkv_proj", .o = "self_attn.o_proj", STACKED_GATE,
+	    BEFORE },
+	glm = { FILES, ATTENTION, STACKED_GATE, BEFORE },
+	glm4 = { FILES, ATTENTION, STACKED_GATE, .attention_norm = "input_layernorm",
+	    .attention_adds = "post_self_attn_layernorm", .ffn_norm = "post_attention_layernorm",
+	    .ffn_adds = "post_mlp_layernorm" },
+	no_gate = { FILES, ATTENTION, NO_GATE, BEFORE },
+	starcoder2 = { FILES, ATTENTION, .up = "mlp.c_fc", .down = "mlp.c_proj", BEFORE },
+	parallel = { FILES, ATTENTION, GATED, BOTH },
+	phi = { .embed = "model.embed_tokens", .layers = "model.layers",
+	    .norm = "model.final_layernorm", .head = "lm_head", .q = "self_attn.q_proj",
+	    .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.dense",
+	    .up = "mlp.fc1", .down = "mlp.fc2", BOTH },
+	exaone = { .embed = "transformer.wte", .layers = "transformer.h",
+	    .norm = "transformer.ln_f", .head = "lm_head", .q = "attn.attention.q_proj",
+	    .k = "attn.attention.k_proj", .v = "attn.attention.v_proj",
+	    .o = "attn.attention.out_proj", .gate = "mlp.c_fc_0", .up = "mlp.c_fc_1",
+	    .down = "mlp.c_proj", .attention_norm = "ln_1", .ffn_norm = "ln_2" },
+	after = { FILES, ATTENTION, HEAD_NORMS, GATED, AFTER },
+	around = { FILES, ATTENTION, GATED, AROUND },
+	gemma3 = { FILES, ATTENTION, HEAD_NORMS, GATED, AROUND };
+
+static const struct key_alias
+	layer_norm_eps[] = { { "layer_norm_eps", "rms_norm_eps" }, { NULL, NULL } },
+	norm_eps[] = { { "norm_eps", "rms_norm_eps" }, { NULL, NULL } },
+	starcoder2_keys[] = { { "norm_epsilon", "rms_norm_eps" },
+	    { "layer_norm_epsilon", "rms_norm_eps" }, { NULL, NULL } },
+	stablelm_keys[] = { { "layer_norm_eps", "rms_norm_eps" },
+	    { "use_qkv_bias", "attention_bias" }, { NULL, NULL } },
+	exaone_keys[] = { { "num_layers", "num_hidden_layers" },
+	    { "layer_norm_epsilon", "rms_norm_eps" }, { "activation_function", "hidden_act" },
+	    { NULL, NULL } };
+
 static const struct family families[] = {
-	{ "llama", "LlamaForCausalLM", BIASES, 0, 0, 0, 0, 1e-6, 1e4, 0, 0 },
-	{ "mistral", "MistralForCausalLM", WINDOW | NEEDS_KV, 0, 4096, 0, 0, 1e-6, 1e4, 0, 0 },
+	{ "llama", "LlamaForCausalLM", BIASES,
+	    .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "mistral", "MistralForCausalLM", WINDOW | NEEDS_KV,
+	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "ministral", "MinistralForCausalLM", WINDOW | TYPES | NEEDS_KV,
-	    0, 4096, 0, 0, 1e-6, 1e4, 0, 0 },
+	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "ministral3", "Ministral3ForCausalLM", WINDOW | FAMILY_QUERY_BETA | NEEDS_KV,
+	    .eps = 1e-5, .theta = 1e6, .names = &usual },
 	{ "qwen2", "Qwen2ForCausalLM", FAMILY_QKV_BIAS | SWITCH | NEEDS_KV,
-	    0, 4096, 0, 0, 1e-6, 1e4, 0, 0 },
-	{ "qwen3", "Qwen3ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_HEAD_NORM | SWITCH | NEEDS_KV,
-	    128, 4096, 0, 0, 1e-6, 1e4, 0, 0 },
-	{ "phi3", "Phi3ForCausalLM", FAMILY_FUSED | FAMILY_ROPE_WIDTH | WINDOW, 0, 0, 0, 0, 1e-5,
-	    1e4, 0, 0 },
+	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "qwen3", "Qwen3ForCausalLM", FAMILY_ATTENTION_BIAS | SWITCH | NEEDS_KV,
+	    .head_width = 128, .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &head_norms },
+	{ "phi3", "Phi3ForCausalLM", FAMILY_ROPE_WIDTH | WINDOW,
+	    .eps = 1e-5, .theta = 1e4, .names = &stacked },
 	{ "smollm3", "SmolLM3ForCausalLM", BIASES | FAMILY_ROPE_SKIP | SWITCH | NEEDS_KV,
-	    0, 0, 0, 1, 1e-6, 2e6, 0, 0 },
+	    .tied = 1, .eps = 1e-6, .theta = 2e6, .names = &usual },
 	{ "granite", "GraniteForCausalLM", BIASES | FAMILY_MULTIPLIERS,
-	    0, 0, 0, 0, 1e-6, 1e4, 0, 0 },
-	{ "olmo2", "Olmo2ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM | FAMILY_NORM_AFTER,
-	    0, 0, 0, 0, 1e-5, 1e4, 0, 0 },
+	    .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "olmo2", "Olmo2ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM,
+	    .eps = 1e-5, .theta = 1e4, .names = &after },
+	{ "olmo3", "Olmo3ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM | WINDOW | TYPES |
+	    FAMILY_PLAIN_WINDOW,
+	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 5e5, .names = &after },
+	{ "exaone4", "Exaone4ForCausalLM", WINDOW | TYPES | FAMILY_WINDOW_ROPE | NEEDS_KV,
+	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 1e4, .names = &after },
+	{ "glm", "GlmForCausalLM", GLM,
+	    .head_width = 128, .biased = 1, .rope_part = 0.5, .eps = 1.5625e-7, .theta = 1e4,
+	    .names = &glm },
+	{ "glm4", "Glm4ForCausalLM", GLM,
+	    .head_width = 128, .biased = 1, .rope_part = 0.5, .eps = 1.5625e-7, .theta = 1e4,
+	    .names = &glm4 },
+	{ "ernie4_5", "Ernie4_5ForCausalLM", FAMILY_USE_BIAS | FAMILY_ADJACENT | NEEDS_KV,
+	    .head_width = 128, .tied = 1, .eps = 1e-5, .theta = 5e5, .names = &usual },
+	{ "helium", "HeliumForCausalLM", BIASES | FAMILY_O_PLAIN | FAMILY_ADJACENT | NEEDS_KV,
+	    .head_width = 128, .eps = 1e-8, .theta = 1e5, .names = &usual },
+	{ "seed_oss", "SeedOssForCausalLM", BIASES | FAMILY_O_PLAIN | NEEDS_KV,
+	    .head_width = 128, .biased = 1, .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "internlm3", "InternLM3ForCausalLM", NEEDS_KV,
+	    .head_width = 128, .eps = 1e-5, .theta = 1e4, .names = &usual },
+	{ "exaone", "ExaoneForCausalLM", NEEDS_KV,
+	    .eps = 1e-5, .theta = 1e4, .names = &exaone, .aliases = exaone_keys },
+	{ "arcee", "ArceeForCausalLM", BIASES,
+	    .eps = 1e-5, .theta = 1e4, .names = &no_gate, .act = ACT_RELU2 },
+	{ "nemotron", "NemotronForCausalLM", BIASES | FAMILY_ROPE_WIDTH | FAMILY_NORM_FROM_1,
+	    .rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .names = &no_gate, .act = ACT_RELU2,
+	    .norm = NORM_LAYER_BIASED, .aliases = norm_eps },
+	{ "starcoder2", "Starcoder2ForCausalLM", FAMILY_USE_BIAS | WINDOW | NEEDS_KV,
+	    .biased = 1, .tied = 1, .eps = 1e-5, .theta = 1e4, .names = &starcoder2,
+	    .act = ACT_GELU_TANH, .norm = NORM_LAYER_BIASED, .aliases = starcoder2_keys },
+	{ "phi", "PhiForCausalLM", FAMILY_USE_BIAS | FAMILY_HEAD_BIAS | FAMILY_PARALLEL |
+	    FAMILY_ROPE_WIDTH,
+	    .biased = 1, .rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .names = &phi,
+	    .act = ACT_GELU_TANH, .norm = NORM_LAYER_BIASED, .aliases = layer_norm_eps },
+	{ "stablelm", "StableLmForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN |
+	    FAMILY_ROPE_WIDTH,
+	    .rope_part = 0.25, .eps = 1e-5, .theta = 1e4, .names = &usual,
+	    .norm = NORM_LAYER_BIASED, .aliases = stablelm_keys },
+	{ "olmo", "OlmoForCausalLM", FAMILY_ATTENTION_BIAS,
+	    .eps = 1e-5, .theta = 1e4, .names = &usual, .norm = NORM_LAYER_BARE },
+	{ "cohere", "CohereForCausalLM", COHERE,
+	    .tied = 1, .eps = 1e-5, .theta = 5e5, .names = &parallel, .norm = NORM_LAYER,
+	    .aliases = layer_norm_eps },
+	{ "cohere2", "Cohere2ForCausalLM", COHERE | WINDOW | TYPES | FAMILY_WINDOW_ROPE,
+	    .window = 4096, .whole_every = 4, .tied = 1, .eps = 1e-5, .theta = 1e4,
+	    .names = &parallel, .norm = NORM_LAYER, .aliases = layer_norm_eps },
 	{ "gemma", "GemmaForCausalLM", GEMMA | FAMILY_ATTENTION_BIAS,
-	    256, 0, 0, 1, 1e-6, 1e4, 0, 0 },
-	{ "gemma2", "Gemma2ForCausalLM", GEMMA | GEMMA2, 256, 4096, 2, 1, 1e-6, 1e4, 50, 30 },
-	{ "gemma3_text", "Gemma3ForCausalLM", GEMMA | GEMMA2 | FAMILY_HEAD_NORM | FAMILY_LOCAL_ROPE,
-	    256, 4096, 6, 1, 1e-6, 1e6, 0, 0 },
+	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual,
+	    .act = ACT_GELU_TANH },
+	{ "gemma2", "Gemma2ForCausalLM", GEMMA | GEMMA2,
+	    .head_width = 256, .window = 4096, .whole_every = 2, .tied = 1, .eps = 1e-6,
+	    .theta = 1e4, .attention_softcap = 50, .logits_softcap = 30, .names = &around,
+	    .act = ACT_GELU_TANH },
+	{ "gemma3_text", "Gemma3ForCausalLM", GEMMA | GEMMA2 | FAMILY_LOCAL_ROPE,
+	    .head_width = 256, .window = 4096, .whole_every = 6, .tied = 1, .eps = 1e-6,
+	    .theta = 1e6, .names = &gemma3, .act = ACT_GELU_TANH },
 };
 
 const struct family *
@@ -56,4 +166,10 @@ family_find(const char *type)
 		if (strcmp(f->type, type) == 0)
 			return f;
 	return NULL;
+}
+
+int
+family_has_usual_tensors(const struct family *f)
+{
+	return (f->names == &usual || f->names == &head_norms) && f->norm == NORM_RMS;
 }

@@ -23,7 +23,7 @@ static const struct { const char *bytes; size_t n; const char *what; } kinds[] =
 	{ "\x28\xb5\x2f\xfd", 4, "compressed with zstd: unpack it first (unzstd)" },
 	{ "\xfd" "7zXZ", 5, "compressed with xz: unpack it first (unxz)" },
 	{ "BZh", 3, "compressed with bzip2: unpack it first (bunzip2)" },
-	{ "GGUF", 4, "a GGUF file of llama.cpp: want the folder that it was made from" },
+	{ "GGUF", 4, "a GGUF file of llama.cpp: name it in place of the folder (-m)" },
 	{ "PK\3\4", 4, "a zip archive (PyTorch weights): save the model again with "
 	    "save_pretrained() of transformers" },
 	{ "\x80\2", 2, "a Python pickle (PyTorch weights): save the model again with "

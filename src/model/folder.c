@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model/folder.h"
+#include "model/gguf.h"
 #include "model/model.h"
 #include "model/model_files.h"
 
@@ -78,20 +79,16 @@ not_there(const char *name, char *err, size_t errlen)
 	    "Face, run `hf download %s --local-dir DIR` and name DIR", strerror(why), name);
 }
 
+/* A GGUF file is a model by itself. */
 static int
-is_a_file(const char *name, char *err, size_t errlen)
+is_a_file(const char *name, char **dir, char *err, size_t errlen)
 {
-	char magic[4] = "";
-	FILE *f = fopen(name, "rb");
-	const size_t n = f != NULL ? fread(magic, 1, sizeof magic, f) : 0;
-
-	if (f != NULL)
-		fclose(f);
-	if (n == sizeof magic && memcmp(magic, "GGUF", sizeof magic) == 0)
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, name, "a GGUF file of "
-		    "llama.cpp: want the folder that it was made from, with config.json");
-	return model_file_fail(err, errlen, MODEL_EIO, name, "a file: want a folder with "
-	    "config.json, tokenizer.json and model.safetensors");
+	if (!gguf_is(name))
+		return model_file_fail(err, errlen, MODEL_EIO, name, "a file: want a folder with "
+		    "config.json, tokenizer.json and model.safetensors, or a GGUF file");
+	if ((*dir = strdup(name)) == NULL)
+		return model_file_fail(err, errlen, MODEL_ENOMEM, name, "out of memory");
+	return MODEL_OK;
 }
 
 /* *dir <- the snapshot that refs/main of a hub cache's folder names */
@@ -131,7 +128,7 @@ model_folder(const char *name, char **dir, char *err, size_t errlen)
 	if (stat(name, &st) == -1)
 		return not_there(name, err, errlen);
 	if (!S_ISDIR(st.st_mode))
-		return is_a_file(name, err, errlen);
+		return is_a_file(name, dir, err, errlen);
 	if (!holds(name, "config.json") && holds(name, "snapshots"))
 		return hub_snapshot(name, dir, err, errlen);
 	if ((*dir = strdup(name)) == NULL)
@@ -150,8 +147,8 @@ model_folder_without_config(const char *dir, char *err, size_t errlen)
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "a LoRA adapter, not "
 		    "a model: merge it into its base model (merge_and_unload() of PEFT)");
 	if (holds_ending(dir, ".gguf", file))
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "%s is a model of "
-		    "llama.cpp: want the folder that it was made from, with config.json", file);
+		return model_file_fail(err, errlen, MODEL_EIO, dir, "no config.json, but %s, "
+		    "a model of llama.cpp: name that file", file);
 	if (holds(dir, "params.json"))
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "weights in the form "
 		    "of their authors (params.json): want the Hugging Face form, with config.json");
@@ -169,9 +166,8 @@ model_folder_without_weights(const char *dir, char *err, size_t errlen)
 		    "(%s) can hold programs and are not read: save the model again with "
 		    "save_pretrained() of transformers", file);
 	if (holds_ending(dir, ".gguf", file))
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "%s is a model of "
-		    "llama.cpp: want the folder that it was made from, with model.safetensors",
-		    file);
+		return model_file_fail(err, errlen, MODEL_EIO, dir, "no model.safetensors, but "
+		    "%s, a model of llama.cpp: name that file", file);
 	if (holds_ending(dir, ".safetensors", file) &&
 	    strcmp(file, "adapter_model.safetensors") != 0)
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "neither "

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /* *dir <- the folder that is meant, to be freed: the name itself, or of a hub cache's folder
- * (models--ORG--NAME) the snapshot that refs/main names. What cannot be a model folder (a GGUF
- * file, the id of a model on the hub) is MODEL_EIO or MODEL_EUNSUPPORTED, and err says what it
+ * (models--ORG--NAME) the snapshot that refs/main names. A GGUF file stands for a folder. What
+ * cannot be a model (another file, the id of a model on the hub) is MODEL_EIO, and err says what it
  * is. */
 int model_folder(const char *name, char **dir, char *err, size_t errlen);
 

@@ -69,7 +69,7 @@ take_matrix(struct gate_loader *ld, const char *part, uint32_t out, uint32_t in,
 	device_block_reserve(&ld->block, t->bytes, &host, &device);
 	if (host != NULL)
 		memcpy(host, t->data, t->bytes);
-	*w = (struct mat){ device, t->dtype, out, in };
+	*w = (struct mat){ device, weight_type_of(t->dtype), out, in };
 	return MODEL_OK;
 }
 
@@ -348,7 +348,7 @@ run_some(const struct gate *gate, uint32_t l, const float *x, float *xn, uint32_
 	run_project(m->ops, m->dev, both, gate->kind == GATE_SINKS ? 2 : 1, x, &m->layer[l].norm,
 	    xn, N);
 	if (gate->kind == GATE_MLP) {
-		m->ops->gelu(m->dev, gate->first, (size_t)N * gate->width);
+		m->ops->activate(m->dev, gate->first, (size_t)N * gate->width, ACT_GELU);
 		m->ops->matmul(m->dev, gate->scores, gate->first, &w->second, w->second_bias, N, 0);
 	}
 	if (gate->kind == GATE_SINKS)

@@ -76,6 +76,20 @@ is_harmless(const struct tensor *t)
 	return 0;
 }
 
+/* Beside the language model of a model that sees images */
+static int
+sees_images(const struct tensor *t)
+{
+	static const char *const parts[] = { "vision_tower.", "multi_modal_projector." };
+	const char *name = t->name + (strncmp(t->name, "model.", 6) == 0 ? 6 : 0);
+	size_t i;
+
+	for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (strncmp(name, parts[i], strlen(parts[i])) == 0)
+			return 1;
+	return 0;
+}
+
 /* text[size] <- the name, with a star for each number between dots: one word for all layers.
  * Returns text */
 static const char *
@@ -115,8 +129,8 @@ refuse(const struct tensor *t, size_t n, char *err, size_t errlen)
 }
 
 int
-leftovers_check(const struct safetensors *files, const uint8_t *needed, const struct overrides *o,
-    char *err, size_t errlen)
+leftovers_check(const struct safetensors *files, const uint8_t *needed, int wrapped,
+    const struct overrides *o, char *err, size_t errlen)
 {
 	const struct tensor *t, *harmless = NULL, *refused = NULL;
 	size_t i, passed = 0, n = 0;
@@ -124,7 +138,7 @@ leftovers_check(const struct safetensors *files, const uint8_t *needed, const st
 	for (i = 0; (t = safetensors_at(files, i)) != NULL; i++) {
 		if (needed[i] || name_list_matches(&o->tensors, t->name))
 			continue;
-		if (is_harmless(t)) {
+		if (is_harmless(t) || (wrapped && sees_images(t))) {
 			passed++;
 			harmless = harmless == NULL ? t : harmless;
 		} else {

@@ -1,4 +1,5 @@
-/* model.h - a model folder: Hugging Face config.json and safetensors, mapped
+/* model.h - a model folder: Hugging Face config.json and safetensors, mapped; or a GGUF file of
+ * llama.cpp in place of the folder
  *
  * Llama architecture: RMSNorm, rotary embedding with rotate-half pairing, grouped-query attention,
  * SwiGLU, and what families of models do otherwise (family.h). Whatever the configuration says that
@@ -48,6 +49,7 @@ struct model_layer {
 
 struct model {
 	const struct family *family;
+	int wrapped;                            /* 1: the text part of a model that sees images */
 	/* 1 where there is none: of embeddings, queries (after rotary embedding, so that logits are
 	 * q.k/sqrt(E)), what layers add, logits */
 	float embedding_scale, query_scale, residual_scale, logits_scale;
@@ -76,6 +78,8 @@ struct model {
 	 * own */
 	struct rotary rope, no_rope, window_rope;
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
+	int has_blocks;                         /* 1: some matrix is in blocks (weight_type.h) */
+	const float *head_bias;                 /* device f32 [V]; NULL: none */
 	struct norm norm;                       /* before the head */
 	struct model_layer *layer;              /* [L] */
 
@@ -84,6 +88,10 @@ struct model {
 	size_t constant_bytes;                  /* of that block */
 	/* of the matrices on the device, where they do not stay in the mapping */
 	size_t matrix_bytes;
+	/* matrices whose rows a GGUF file has in another order: copies on the host, where the
+	 * device uses mapped ones; their bytes, also before they are made */
+	void **reordered;                       /* [n_reordered], at most two of each layer */
+	size_t n_reordered, reordered_bytes;
 	const struct ops *ops;                  /* the backend and device it was loaded for */
 	struct dev *dev;
 	/* 1: products of a prompt may round activations to bf16 (ops.h, products_in_bf16); the

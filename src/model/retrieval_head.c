@@ -175,7 +175,7 @@ take_columns(struct head_loader *ld, const struct tensor *t, uint32_t first, uin
 	for (i = 0; host != NULL && i < out; i++)
 		memcpy((char *)host + i * row, (const char *)t->data + i * all + first * element,
 		    row);
-	*w = (struct mat){ device, t->dtype, out, in };
+	*w = (struct mat){ device, weight_type_of(t->dtype), out, in };
 }
 
 static int
@@ -191,7 +191,7 @@ take_norm(struct head_loader *ld, const char *name, struct norm *norm)
 	device_block_reserve(&ld->block, h->D * sizeof(float), &host, &device);
 	if (host != NULL)
 		kv_to_f32(host, t->data, t->dtype, h->D);
-	*norm = (struct norm){ device, (float)h->shape.norm_eps };
+	*norm = (struct norm){ .w = device, .eps = (float)h->shape.norm_eps };
 	return MODEL_OK;
 }
 

@@ -19,6 +19,8 @@
 #include <unistd.h>
 
 #include "model/file_kind.h"
+#include "model/gguf.h"
+#include "model/gguf_tensors.h"
 #include "model/safetensors_internal.h"
 
 enum { HEADER_MAX = 100000000 };        /* bytes; the format's own limit */
@@ -84,6 +86,7 @@ parse_type(struct safetensors *st, struct tensor *t, const json_t *name, uint64_
 	if (i == sizeof types / sizeof types[0])
 		return MODEL_OK;               /* newer than this program: refused when asked for */
 	t->dtype = types[i].kv;
+	t->weight = (enum weight_type)types[i].kv;
 	if (__builtin_mul_overflow(elements, types[i].bits, &bits))
 		return BAD_TENSOR(st, t, "shape is too large");
 	if (bits % 8 != 0 || bits / 8 != t->bytes)
@@ -306,7 +309,7 @@ open_files(const char *dir, const char *name, const struct overrides *overrides,
 	st->errlen = errlen;
 	st->overrides = overrides;
 	if (name == NULL)
-		rc = safetensors_add_folder(st, dir);
+		rc = gguf_is(dir) ? gguf_tensors_add(st, dir) : safetensors_add_folder(st, dir);
 	else if ((rc = safetensors_add(st, dir, name)) == MODEL_OK && st->n > 0)
 		qsort(st->tensor, st->n, sizeof *st->tensor, safetensors_by_name);
 	if (rc != MODEL_OK || (rc = align_tensors(st)) != MODEL_OK) {
@@ -334,11 +337,14 @@ safetensors_open_file(const char *dir, const char *name, const struct overrides 
 void
 safetensors_close(struct safetensors *st)
 {
-	size_t i;
+	size_t i, j;
 
 	if (st == NULL)
 		return;
 	for (i = 0; i < st->shards; i++) {
+		for (j = 0; j < st->shard[i].n_names; j++)
+			free(st->shard[i].names[j]);
+		free(st->shard[i].names);
 		if (st->shard[i].map != NULL)
 			munmap((void *)st->shard[i].map, st->shard[i].size);
 		json_decref(st->shard[i].header);

@@ -10,6 +10,7 @@
 
 #include "libkvfile/dtype.h"
 #include "model/overrides.h"
+#include "ops/weight_type.h"
 
 enum { TENSOR_DIMENSIONS = 8 };
 
@@ -18,24 +19,31 @@ struct tensor {
 	const char *name;
 	const void *data;                       /* in a mapping, or copy */
 	void *copy;                             /* NULL where data lies as it is computed with */
-	enum kv_dtype dtype;
+	enum kv_dtype dtype;                    /* 0: no elements that we compute with */
+	enum weight_type weight;                /* dtype, or blocks of a GGUF file; 0: neither */
 	unsigned ndim;
 	uint64_t dim[TENSOR_DIMENSIONS];
 	uint64_t bytes;
 	/* dtype as the file calls it: "BF16"; dtype is 0 when we have no such type */
 	const char *type;
 	const char *file;                       /* path of the file it is in, for messages */
+	/* A GGUF file has some otherwise than they are computed with: the rows of so many heads in
+	 * turns, first and second half of each; 0: they lie as they are used */
+	uint32_t interleaved;
+	int plus_one;                           /* norm weights, with the 1 that a family adds */
 };
 
 /* all mapped shards of one folder, sorted by tensor name (bytes) */
 struct safetensors;
 
 /* Maps model.safetensors or, where there is none, the shards that model.safetensors.index.json
- * names. Returns MODEL_* and writes a message that names the file (and tensor, offset) into
- * err. Every header is checked against its file: JSON, dtypes, shape x size = data_offsets, no
- * overlap, no hole, nothing outside. Tensors of dtypes other than f32, f16, bf16 are an error
- * only when asked for. What an index says otherwise than the shards is a notice, and so is a tensor
- * in two shards with the same bytes, or one that has to be copied because it is not aligned. */
+ * names; of a GGUF file in place of a folder that file, and the other parts of a split one
+ * (gguf_tensors.h), with the names that a folder would have. Returns MODEL_* and writes a message
+ * that names the file (and tensor, offset) into err. Every header is checked against its file:
+ * JSON, dtypes, shape x size = data_offsets, no overlap, no hole, nothing outside. Tensors of
+ * dtypes other than f32, f16, bf16 are an error only when asked for. What an index says otherwise
+ * than the shards is a notice, and so is a tensor in two shards with the same bytes, or one that
+ * has to be copied because it is not aligned. */
 int safetensors_open(const char *dir, const struct overrides *, struct safetensors **out, char *err,
     size_t errlen);
 /* As safetensors_open(), for one file of a folder. */

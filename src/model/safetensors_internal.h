@@ -1,7 +1,7 @@
-/* safetensors_internal.h - what the parts of the safetensors reader share
+/* safetensors_internal.h - what the parts of the reader of tensors share
  *
- * safetensors.c reads one file, safetensors_shards.c finds those of a folder. Included by them
- * only. */
+ * safetensors.c reads one file, safetensors_shards.c finds those of a folder, gguf_tensors.c reads
+ * llama.cpp's files. Included by them only. */
 #ifndef KVPIPE_SAFETENSORS_INTERNAL_H
 #define KVPIPE_SAFETENSORS_INTERNAL_H
 
@@ -17,7 +17,9 @@ struct shard {
 	const uint8_t *map;
 	size_t size;
 	struct stat opened;             /* what it was before it was read */
-	json_t *header;                 /* owns the tensors' names and types */
+	json_t *header;                 /* owns the tensors' names and types; NULL of a GGUF file */
+	char **names;                   /* [n_names] or NULL: names that are the shard's */
+	size_t n_names;
 };
 
 struct safetensors {

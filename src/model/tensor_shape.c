@@ -34,7 +34,7 @@ tensor_need(const struct safetensors *files, const char *where, const char *name
 		return model_file_fail(err, errlen, MODEL_EINVALID, t->file,
 		    "%s: want %s, file has %s", name, show_shape(&want, a, sizeof a),
 		    show_shape(t, b, sizeof b));
-	if (t->dtype == 0)
+	if (t->weight == 0 || (cols == 0 && t->dtype == 0))
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is "
 		    "not supported: want BF16, F16 or F32", name, t->type);
 	*out = t;
@@ -44,13 +44,14 @@ tensor_need(const struct safetensors *files, const char *where, const char *name
 int
 tensor_not_finite(const struct tensor *t, size_t *at)
 {
-	const size_t size = kv_dtype_size(t->dtype), n = t->bytes / size;
+	const size_t block = weight_block(t->weight), size = weight_row_bytes(t->weight, block);
+	const size_t n = t->bytes / size * block;
 	float x[256];
 	size_t from, i, some;
 
 	for (from = 0; from < n; from += some) {
 		some = n - from < 256 ? n - from : 256;
-		kv_to_f32(x, (const uint8_t *)t->data + from * size, t->dtype, some);
+		weight_to_f32(x, (const uint8_t *)t->data + from / block * size, t->weight, some);
 		for (i = 0; i < some; i++)
 			if (!isfinite(x[i])) {
 				*at = from + i;

@@ -4,6 +4,16 @@
 #include "ops/compose.h"
 
 void
+run_norm(const struct ops *o, struct dev *d, float *y, const float *x, const struct norm *norm,
+    uint32_t N, uint32_t D)
+{
+	if (norm->centred)
+		o->layernorm(d, y, x, norm->w, norm->bias, N, D, norm->eps);
+	else
+		o->rmsnorm(d, y, x, norm->w, N, D, norm->eps);
+}
+
+void
 run_project(const struct ops *o, struct dev *d, const struct product *p, uint32_t n, const float *x,
     const struct norm *norm, float *xn, uint32_t N)
 {
@@ -13,10 +23,10 @@ run_project(const struct ops *o, struct dev *d, const struct product *p, uint32_
 		return;
 	if (norm->w == NULL)
 		xn = (float *)x;
-	else if (o->project != NULL && o->project(d, p, n, x, norm, xn, N))
+	else if (o->project != NULL && !norm->centred && o->project(d, p, n, x, norm, xn, N))
 		return;
 	else
-		o->rmsnorm(d, xn, x, norm->w, N, p->w->in, norm->eps);
+		run_norm(o, d, xn, x, norm, N, p->w->in);
 	for (i = 0; i < n; i++)
 		o->matmul(d, p[i].y, xn, p[i].w, p[i].bias, N, 0);
 }
@@ -97,7 +107,7 @@ run_add(const struct ops *o, struct dev *d, float *x, const float *in, const str
 	}
 	o->matmul(d, t, in, w, bias, N, 0);
 	if (r->norm.w != NULL)
-		o->rmsnorm(d, t, t, r->norm.w, N, w->out, r->norm.eps);
+		run_norm(o, d, t, t, &r->norm, N, w->out);
 	o->mix(d, x, t, (size_t)N * w->out, r->scale, 1);
 }
 
@@ -107,7 +117,8 @@ run_ffn(const struct ops *o, struct dev *d, float *x, const struct ffn *w, float
 {
 	const struct ffn_bias none = { NULL, NULL, NULL };
 
-	if (o->ffn == NULL || w->gelu || !o->ffn(d, x, w, xn, gate, up, N))
+	if (o->ffn == NULL || w->gate.out == 0 || w->act != ACT_SILU || w->norm.centred ||
+	    !o->ffn(d, x, w, xn, gate, up, N))
 		run_ffn_with(o, d, x, w, &none, NULL, xn, gate, up, N);
 }
 
@@ -115,7 +126,7 @@ void
 run_gate(const struct ops *o, struct dev *d, float *gate, const float *up, const struct ffn *w,
     uint32_t N)
 {
-	(w->gelu ? o->geglu : o->swiglu)(d, gate, gate, up, N, w->gate.out);
+	(w->act == ACT_GELU_TANH ? o->geglu : o->swiglu)(d, gate, gate, up, N, w->gate.out);
 }
 
 void
@@ -125,6 +136,12 @@ run_ffn_with(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
 {
 	const struct product p[] = { { gate, &w->gate, bias->gate }, { up, &w->up, bias->up } };
 
+	if (w->gate.out == 0) {
+		run_project(o, d, &p[1], 1, x, &w->norm, xn, N);
+		o->activate(d, up, (size_t)N * w->up.out, w->act);
+		run_add(o, d, x, up, &w->down, bias->down, r, xn, N);
+		return;
+	}
 	run_project(o, d, p, 2, x, &w->norm, xn, N);
 	run_gate(o, d, gate, up, w, N);
 	run_add(o, d, x, gate, &w->down, bias->down, r, xn, N);

@@ -8,6 +8,9 @@
 
 #include "ops/ops.h"
 
+/* y[N][D] <- the norm of x: rmsnorm() or layernorm() */
+void run_norm(const struct ops *, struct dev *, float *y, const float *x, const struct norm *,
+    uint32_t N, uint32_t D);
 void run_project(const struct ops *, struct dev *, const struct product *, uint32_t n,
     const float *x, const struct norm *, float *xn, uint32_t N);
 void run_rope_append(const struct ops *, struct dev *, struct layer_rows *, float *q, float *k,
@@ -23,7 +26,7 @@ void run_attend_apart(const struct ops *, struct dev *, const struct attention *
 
 /* Norm and scale that some families apply to the term added to the residual stream */
 struct residual {
-	struct norm norm;            /* RMSNorm of the term; w NULL: none */
+	struct norm norm;            /* of the term; w NULL: none */
 	float scale;                 /* the term is multiplied by this */
 };
 /* x[N][out] += scale * norm(in[N][in] . w^T + bias). t[N][out] is scratch. residual NULL: only x +=
@@ -38,7 +41,8 @@ struct ffn_bias {
 /* gate[N][F] <- act(gate) * up, by the activation of the network: swiglu() or geglu() */
 void run_gate(const struct ops *, struct dev *, float *gate, const float *up, const struct ffn *,
     uint32_t N);
-/* run_ffn() with biases and residual, which no fused op has. residual NULL: none */
+/* run_ffn() with biases and residual, which no fused op has. residual NULL: none. gate is not used
+ * where the network has none. */
 void run_ffn_with(const struct ops *, struct dev *, float *x, const struct ffn *,
     const struct ffn_bias *, const struct residual *, float *xn, float *gate, float *up,
     uint32_t N);

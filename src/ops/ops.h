@@ -23,6 +23,7 @@
 #define KVPIPE_OPS_H
 
 #include "methods/reduce.h"
+#include "ops/entries.h"
 #include "ops/rows.h"
 #include "ops/weights.h"
 
@@ -52,71 +53,6 @@ struct query {
 	float softcap;               /* 0: none */
 };
 
-/* ---- retrieval: finding the rows that matter to a query, and reading only them ---- */
-
-/* An index of the rows of a layer. Entry i of KV head g summarises `rows` consecutive rows of that
- * head, i*rows .. i*rows + rows-1; the rows after the last whole entry have none. The entry begins
- * at byte (start[g] + i) * bytes of data, in the layout of kv-snapshot(5): one-bit keys, 4.15, or
- * page bounds, 4.16. An index with more entries than the rows allow is a failure: rows have been
- * dropped, and the index does not describe the remaining ones. */
-struct entries {
-	void *data;                  /* device; begins at a multiple of 64 */
-	size_t bytes;                /* of one entry */
-	uint64_t *start;             /* host [G] */
-	uint32_t *len;               /* host [G] entries in use */
-	uint32_t *capacity;          /* host [G] entries allocated */
-	uint32_t heads, width;       /* G, E */
-	uint32_t rows;               /* of one entry */
-};
-
-/* Selected entries of each KV head, ascending. Entry i stands for rows i*rows .. i*rows + rows-1,
- * as far as they exist. If the last entry of a KV head has fewer than `rows` rows, a nonempty
- * selection contains it, so the host knows how many rows are selected without reading the list. */
-struct chosen {
-	uint32_t *at;                /* device [G][stride] */
-	size_t stride;
-	uint32_t *n;                 /* host [G] entries in each list */
-	uint32_t rows;               /* of one entry; 1: the entries are rows */
-};
-
-/* How many elements each of G lists has. Lists that grow have an element for each row of a KV head,
- * and grow with its rows between launches of a graph. An op allocates memory and chooses kernels by
- * `most`, so that both are the same before, during and after a capture. */
-struct counts {
-	const uint32_t *n;           /* host [G] */
-	/* greatest number of elements of a list that grows; 0: lists do not grow */
-	uint32_t most;
-};
-
-/* Keys before rotary embedding as a product of two factors (kv-snapshot(5), 4.18), for the first n
- * rows of every KV head: key s of KV head g is right[g] . left[s]. */
-struct low_rank {
-	const void *left;            /* device [n][rank] */
-	const void *right;           /* device [G][E][rank] */
-	const uint8_t *exact;        /* device [G][n / chunk]; 1: keys of this chunk stay exact */
-	uint32_t n, rank, chunk;
-	enum kv_dtype dtype;
-};
-
-/* Elastic loading (SpeContext, Xu et al. 2025, section 5.4): rows 0 .. host_count[g]-1 of KV head g
- * of a layer are in host memory. The offloaded rows that a step reads are fetched into the slots,
- * rows to->start[g] .. to->start[g] + slots-1 of `to`; after the slots `to` has the other rows of
- * the layer. */
-struct offload_slots {
-	const void *k, *v;           /* host_alloc()'s rows, of to's types */
-	const uint64_t *start;       /* host [G] row 0 of each KV head there */
-	const uint32_t *host_count;  /* host [G] */
-	uint32_t slots;
-	const struct layer_rows *to;
-	/* device, initially 0: [G][slots] 1 + the row in each slot, 0: none; [G][stride] 1 + the
-	 * slot of each row in host memory, 0: none */
-	uint32_t *row, *slot;
-	size_t stride;
-	/* device: [G] rows that a call fetches; [G][slots] these rows, and their slots */
-	uint32_t *n_new, *new_row, *new_slot;
-	uint64_t *fetched;           /* device [G], initially 0: keys and values fetched so far */
-};
-
 /* ---- device ---- */
 
 enum { THREADS_MOST = 1024 };   /* host threads of a device */
@@ -137,6 +73,12 @@ typedef const char *op_describe(struct dev *);
  * f32. Initially off. Returns `on`, or 0 (and it is off) where rounding gains nothing on this
  * processor. NULL: the backend decides. */
 typedef int op_products_in_bf16(struct dev *, int on);
+
+/* Sets whether later products with weights in blocks (weight_type.h) take x as it is. Initially
+ * off: matmul() of at most 64 rows rounds x to 8 bits, with a scale for each 32 channels; and, by
+ * products_in_bf16(), of more rows x and weights to bf16. NULL: the backend takes no such
+ * weights. */
+typedef void op_blocks_in_f32(struct dev *, int on);
 
 /* Records an event after all work so far, and returns it. */
 typedef uint64_t op_event_record(struct dev *);
@@ -233,6 +175,11 @@ typedef void op_embed_ids(struct dev *, float *x, const struct mat *table, const
 typedef void op_rmsnorm(struct dev *, float *y, const float *x, const float *w, uint32_t N,
     uint32_t D, float eps);
 
+/* y[N][D] <- (x[n] - mean(x[n])) * w[D] / sqrt(var(x[n]) + eps) + bias[D]; bias NULL: none; y may
+ * be x */
+typedef void op_layernorm(struct dev *, float *y, const float *x, const float *w,
+    const float *bias, uint32_t N, uint32_t D, float eps);
+
 /* y[N][out] <- x[N][in] . w^T (+ bias[out], NULL = none) (+ y when add) */
 typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat *w,
     const float *bias, uint32_t N, int add);
@@ -242,6 +189,12 @@ typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat 
  * Angle, sine and cosine are computed in double precision or as exactly. */
 typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const struct rotary *,
     uint32_t N, uint32_t heads, uint32_t E);
+
+/* x[N][heads][E] in place: of the first dims channels of each head, 2i goes to i, and 2i + 1 to
+ * i + dims/2. So pairs that stand side by side are where rope() has them. dims is even, E at most
+ * 1024. */
+typedef void op_split_pairs(struct dev *, float *x, uint32_t N, uint32_t heads, uint32_t E,
+    uint32_t dims);
 
 /* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the types of its
  * rows; len[g] += N. The caller guarantees len[g] + N <= capacity[g]. A row that a quantised type
@@ -279,6 +232,11 @@ typedef void op_softcap(struct dev *, float *x, size_t n, float cap);
 /* y[n] <- a x[n] + b y[n]; y may be x, and is not read if b is 0 */
 typedef void op_mix(struct dev *, float *y, const float *x, size_t n, float a, float b);
 
+/* x[N][D] <- x[n] (1 + beta ln(1 + floor(pos[n] / period))), pos[N] on the device: queries whose
+ * temperature falls with their position (Llama 4, Ministral 3) */
+typedef void op_temper(struct dev *, float *x, const uint32_t *pos, uint32_t N, uint32_t D,
+    float beta, uint32_t period);
+
 /* y[n][times][E] <- x[n][E], each row so many times; y does not overlap x */
 typedef void op_repeat_heads(struct dev *, float *y, const float *x, size_t n, uint32_t times,
     uint32_t E);
@@ -303,7 +261,7 @@ typedef int op_rope_append_each(struct dev *, struct layer_rows *const *rows, ui
     float *k, const float *v, const uint32_t *pos, const struct rotary *, uint32_t H);
 
 /* x[N][D] += down . swiglu(gate . xn, up . xn), where xn is rmsnorm() of x. xn[N][D], gate[N][F]
- * and up[N][F] (device) are scratch, undefined on return. Not called with w.gelu. */
+ * and up[N][F] (device) are scratch, undefined on return. Only called with ACT_SILU and a gate. */
 typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float *gate, float *up,
     uint32_t N);
 
@@ -378,8 +336,9 @@ struct value_outputs {
 typedef void op_value_norms(struct dev *, float *norms, size_t stride,
     const struct value_outputs *);
 
-/* x[n] <- gelu(x) = x/2 (1 + erf(x / sqrt(2))) */
-typedef void op_gelu(struct dev *, float *x, size_t n);
+/* x[n] <- the activation of x. ACT_GELU: x/2 (1 + erf(x / sqrt(2))); ACT_GELU_TANH: as geglu()'s;
+ * ACT_RELU2: max(x, 0)^2; ACT_SILU: as swiglu()'s */
+typedef void op_activate(struct dev *, float *x, size_t n, enum activation);
 
 /* Gate of Fast KVzip (2026): score[N][G] <- the mean over the R queries of a KV head of
  *
@@ -516,6 +475,7 @@ struct ops {
 	op_sync *sync;
 	op_describe *describe;
 	op_products_in_bf16 *products_in_bf16;
+	op_blocks_in_f32 *blocks_in_f32;
 	op_event_record *event_record;
 	op_event_wait *event_wait;
 	op_mem_info *mem_info;
@@ -538,8 +498,10 @@ struct ops {
 	op_embed *embed;
 	op_embed_ids *embed_ids;
 	op_rmsnorm *rmsnorm;
+	op_layernorm *layernorm;
 	op_matmul *matmul;
 	op_rope *rope;
+	op_split_pairs *split_pairs;
 	op_append *append;
 	op_compact *compact;
 	op_compact_listed *compact_listed;
@@ -548,6 +510,7 @@ struct ops {
 	op_geglu *geglu;
 	op_softcap *softcap;
 	op_mix *mix;
+	op_temper *temper;
 	op_repeat_heads *repeat_heads;
 	op_project *project;
 	op_rope_append *rope_append;
@@ -560,7 +523,7 @@ struct ops {
 	op_attend_mass *attend_mass;
 	op_query_stats *query_stats;
 	op_value_norms *value_norms;
-	op_gelu *gelu;
+	op_activate *activate;
 	op_gate_scores *gate_scores;
 	op_window_mass *window_mass;
 	op_knorm *knorm;

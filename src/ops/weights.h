@@ -6,20 +6,31 @@
 
 #include <stdint.h>
 
-#include "libkvfile/dtype.h"
+#include "ops/weight_type.h"
 
-/* A weight matrix in the dtype it is stored in: w[out][in], device */
+/* A weight matrix in the type it is stored in: w[out][in], device */
 struct mat {
 	const void *data;
-	enum kv_dtype dtype;
+	enum weight_type type;
 	uint32_t out, in;
 };
 
-/* The parameters of an RMSNorm: weights, device f32 [in] */
+/* For a backend that takes elements only (ops.h, blocks_in_f32) */
+static inline enum kv_dtype
+mat_elements(const struct mat *w)
+{
+	return (enum kv_dtype)w->type;
+}
+
+/* The parameters of an RMSNorm, or of a LayerNorm: weights, device f32 [in] */
 struct norm {
 	const float *w;
 	float eps;
+	int centred;                 /* layernorm() in place of rmsnorm() */
+	const float *bias;           /* of a LayerNorm; NULL: none */
 };
+
+enum activation { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_RELU2 };
 
 /* Rotary embedding of a layer */
 struct rotary {
@@ -36,11 +47,12 @@ struct product {
 	const float *bias;           /* device [w->out]; NULL: none */
 };
 
-/* The second half of a layer: RMSNorm and a gated feed-forward network (SwiGLU), device */
+/* The second half of a layer: norm and feed-forward network, device. Without a gate it is down .
+ * act(up . xn). */
 struct ffn {
 	struct norm norm;
-	struct mat gate, up, down;   /* [F][D], [F][D], [D][F] */
-	int gelu;                    /* geglu() in place of swiglu() */
+	struct mat gate, up, down;   /* [F][D], [F][D], [D][F]; gate.out 0: none */
+	enum activation act;         /* of the gate: ACT_SILU or ACT_GELU_TANH */
 };
 
 /* The part of a gate of Fast KVzip behind its projections, device f32 */

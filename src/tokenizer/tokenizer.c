@@ -19,26 +19,46 @@ tokenizer_fingerprint(const struct tokenizer *t, char *hex)
 
 /* ---- opening ---- */
 
-int
-tokenizer_open(const char *dir, struct tokenizer **out, char *err, size_t errlen)
+/* The tokenizer behind rc of tokjson.c, which is closed where that failed */
+static int
+opened(struct tokenizer *t, int rc, const char *path, struct tokenizer **out, char *err,
+    size_t errlen)
 {
-	struct tokenizer *t = calloc(1, sizeof(*t));
-	int rc;
-
-	*out = NULL;
-	if (t == NULL) {
-		snprintf(err, errlen, "%s/tokenizer.json: no memory", dir);
-		return TOKENIZER_ENOMEM;
-	}
-	rc = tokjson_read(t, dir, err, errlen);
 	if (rc == 0 && (rc = fingerprint(t)) != 0)
-		snprintf(err, errlen, "%s/tokenizer.json: no memory", dir);
+		snprintf(err, errlen, "%s: no memory", path);
 	if (rc != 0) {
 		tokenizer_close(t);
 		return rc;
 	}
 	*out = t;
 	return 0;
+}
+
+int
+tokenizer_open(const char *dir, struct tokenizer **out, char *err, size_t errlen)
+{
+	struct tokenizer *t = calloc(1, sizeof(*t));
+
+	*out = NULL;
+	if (t == NULL) {
+		snprintf(err, errlen, "%s/tokenizer.json: no memory", dir);
+		return TOKENIZER_ENOMEM;
+	}
+	return opened(t, tokjson_read(t, dir, err, errlen), dir, out, err, errlen);
+}
+
+int
+tokenizer_open_json(const char *path, json_t *json, struct tokenizer **out, char *err,
+    size_t errlen)
+{
+	struct tokenizer *t = calloc(1, sizeof(*t));
+
+	*out = NULL;
+	if (t == NULL) {
+		snprintf(err, errlen, "%s: no memory", path);
+		return TOKENIZER_ENOMEM;
+	}
+	return opened(t, tokjson_read_object(t, path, json, err, errlen), path, out, err, errlen);
 }
 
 void

@@ -6,6 +6,7 @@
 #ifndef KVPIPE_TOKENIZER_H
 #define KVPIPE_TOKENIZER_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,10 @@ struct ids {
 /* Loads DIR/tokenizer.json, and the added tokens of DIR/tokenizer_config.json if it exists.
  * Returns 0, or a TOKENIZER_E* code with a message that names file and place. */
 int tokenizer_open(const char *dir, struct tokenizer **out, char *err, size_t errlen);
+/* As tokenizer_open(), of an object as tokenizer.json has it, from elsewhere: path names that in
+ * messages. */
+int tokenizer_open_json(const char *path, json_t *, struct tokenizer **out, char *err,
+    size_t errlen);
 void tokenizer_close(struct tokenizer *);                  /* NULL allowed */
 
 /* hex[33] <- a hash of everything that determines ids and texts, formats/kv-snapshot.md section

@@ -161,6 +161,21 @@ explain(struct load *l, const char *dir)
 	return TOKENIZER_EIO;
 }
 
+/* The tokenizer of parsed files; l->config: that of the second, or NULL */
+static int
+read_parsed(struct load *l, json_t *root)
+{
+	int rc;
+
+	l->added = json_object();
+	l->by_content = json_object();
+	rc = l->added == NULL || l->by_content == NULL ? load_no_memory(l) : read_root(l, root);
+	json_decref(l->added);
+	json_decref(l->by_content);
+	expr_work_free(l->expr);
+	return rc;
+}
+
 static int
 read_files(struct load *l, const char *dir, const char *path, const char *config_path)
 {
@@ -176,12 +191,7 @@ read_files(struct load *l, const char *dir, const char *path, const char *config
 	}
 	l->path = path;
 	l->config = config;
-	l->added = json_object();
-	l->by_content = json_object();
-	rc = l->added == NULL || l->by_content == NULL ? load_no_memory(l) : read_root(l, root);
-	json_decref(l->added);
-	json_decref(l->by_content);
-	expr_work_free(l->expr);
+	rc = read_parsed(l, root);
 	json_decref(config);
 	json_decref(root);
 	return rc;
@@ -205,6 +215,16 @@ tokjson_read(struct tokenizer *t, const char *dir, char *err, size_t errlen)
 	}
 	free(path);
 	free(config_path);
+	tables_free(&l.tables);
+	return rc;
+}
+
+int
+tokjson_read_object(struct tokenizer *t, const char *path, json_t *root, char *err, size_t errlen)
+{
+	struct load l = { .t = t, .path = path, .err = err, .errlen = errlen };
+	const int rc = read_parsed(&l, root);
+
 	tables_free(&l.tables);
 	return rc;
 }

@@ -34,6 +34,8 @@ struct tokenizer {
 /* Fills a zeroed tokenizer from the files of a folder. Returns 0 or a TOKENIZER_E* code with a
  * message that names file and place; the caller frees the parts in both cases. */
 int tokjson_read(struct tokenizer *, const char *dir, char *err, size_t errlen);
+/* The same from an object as tokenizer.json has it; path: for messages. */
+int tokjson_read_object(struct tokenizer *, const char *path, json_t *, char *err, size_t errlen);
 
 /* fingerprint.c: sets t->fingerprint. Returns 0 or TOKENIZER_ENOMEM. */
 int fingerprint(struct tokenizer *t);

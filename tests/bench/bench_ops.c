@@ -46,7 +46,7 @@ bench_matmul(const char *products, uint32_t N, uint32_t in, uint32_t out)
 {
 	float *x = fill((size_t)N * in, KV_F32), *wide = fill((size_t)out * in, KV_F32),
 	    *y = fill((size_t)N * out, KV_F32);
-	struct mat w = { fill((size_t)out * in, KV_BF16), KV_BF16, out, in };
+	struct mat w = { fill((size_t)out * in, KV_BF16), WEIGHT_BF16, out, in };
 	double ours[ROUNDS], peer[ROUNDS], t, flop = 2e-9 * N * in * out;
 	char what[64];
 	int r;
@@ -91,7 +91,7 @@ bench_gemv(const char *big, uint32_t N, uint32_t in, uint32_t out)
 	for (r = 0; r < ROUNDS; r++) {
 		t = bench_now();
 		for (i = 0; i < count; i++) {
-			struct mat w = { big + i * bytes, KV_BF16, out, in };
+			struct mat w = { big + i * bytes, WEIGHT_BF16, out, in };
 
 			cpu_ops.matmul(dev, y, x, &w, NULL, N, 0);
 		}

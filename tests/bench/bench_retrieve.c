@@ -249,7 +249,7 @@ static double
 time_projections(const struct shape *s)
 {
 	const uint32_t in = 2 * s->H * s->E, out = (s->H + s->G) * s->E;
-	const struct mat w = { random_rows((size_t)out * in), KV_BF16, out, in };
+	const struct mat w = { random_rows((size_t)out * in), WEIGHT_BF16, out, in };
 	float *x = room(in * sizeof *x), *y = room(out * sizeof *y);
 	double time[ROUNDS], t;
 	int r;

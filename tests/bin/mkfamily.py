@@ -23,13 +23,13 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 GELU = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
         "tie_word_embeddings": True}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
 CASES = {
     "llama": ("Llama", {}),
     "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-linear": ("Llama", {"rope_scaling": {"type": "linear", "factor": 3.0}}),
-    "llama-llama3": ("Llama", {"rope_scaling": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 16}}),
+    "llama-llama3": ("Llama", {"rope_scaling": LLAMA3}),
     "llama-dynamic": ("Llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     "llama-yarn": ("Llama", {"rope_scaling": YARN}),
     "llama-yarn-mscale": ("Llama", {"rope_scaling": dict(
@@ -37,6 +37,14 @@ CASES = {
         truncate=False)}),
     "llama-yarn-factor": ("Llama", {"rope_scaling": dict(YARN, attention_factor=0.8)}),
     "mistral": ("Mistral", {"sliding_window": 200}),
+    "ministral3": ("Ministral3", {
+        "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
+            YARN, type="yarn", rope_theta=5000.0, mscale=1.0, mscale_all_dim=1.0,
+            max_position_embeddings=512, llama_4_scaling_beta=0.4)}),
+    "ministral3-window": ("Ministral3", {
+        "rope_theta": None, "sliding_window": 13, "rope_parameters": dict(
+            YARN, factor=8.0, rope_theta=5000.0, original_max_position_embeddings=5,
+            mscale=1.0, mscale_all_dim=0.0, llama_4_scaling_beta=0.1)}),
     "qwen2": ("Qwen2", {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 2,
                         "tie_word_embeddings": True}),
     "qwen2-yarn": ("Qwen2", {"use_sliding_window": False, "rope_scaling": dict(
@@ -64,6 +72,56 @@ CASES = {
         "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6,
         "logits_scaling": 2.0, "mlp_bias": True}),
     "olmo2": ("Olmo2", {"attention_bias": False}),
+    "olmo3": ("Olmo3", {"sliding_window": 9, "rope_theta": 500000.0}),
+    # transformers scales the layers with a window, too, from 5.0 to some version before 5.24
+    "olmo3-yarn": ("Olmo3", {"sliding_window": 11, "layer_types": [SLIDING, FULL] * 2,
+                             "rope_theta": 500000.0,
+                             "rope_scaling": dict(YARN, attention_factor=1.2)}),
+    "exaone4": ("Exaone4", {"sliding_window": 9, "sliding_window_pattern": 3}),
+    "exaone4-llama3": ("Exaone4", {"sliding_window": None, "layer_types": [FULL] * 4,
+                                   "rope_scaling": LLAMA3}),
+    "exaone4-typed": ("Exaone4", {"sliding_window": 14, "layer_types": [SLIDING, FULL] * 2,
+                                  "sliding_window_pattern": "LG"}),
+    "glm": ("Glm", {"attention_bias": True, "partial_rotary_factor": 0.5}),
+    "glm4": ("Glm4", {"attention_bias": False, "partial_rotary_factor": 0.5}),
+    "glm4-biases": ("Glm4", {"attention_bias": True, "rope_theta": None, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.84}}),
+    "ernie4_5": ("Ernie4_5", {"use_bias": False, "tie_word_embeddings": True}),
+    "ernie4_5-biases": ("Ernie4_5", {"use_bias": True, "rope_theta": 500.0}),
+    "helium": ("Helium", {"hidden_size": HEADS * WIDTH, "attention_bias": True, "mlp_bias": True,
+                          "rms_norm_eps": 1e-8}),
+    "seed_oss": ("SeedOss", {"attention_bias": True, "attention_out_bias": False,
+                             "mlp_bias": True, "residual_dropout": 0.1}),
+    "internlm3": ("InternLM3", {"hidden_size": 48, "bias": False, "qkv_bias": False}),
+    "exaone": ("Exaone", {
+        "hidden_size": 48, "hidden_act": "absent", "activation_function": "silu",
+        "rms_norm_eps": "absent", "layer_norm_epsilon": 1e-5, "num_hidden_layers": "absent",
+        "num_layers": LAYERS, "rope_scaling": LLAMA3}),
+    "arcee": ("Arcee", {"hidden_size": 48, "hidden_act": "relu2", "rope_scaling": YARN}),
+    "arcee-biases": ("Arcee", {"hidden_size": 48, "hidden_act": "relu2", "attention_bias": True,
+                               "mlp_bias": True}),
+    "nemotron": ("Nemotron", {"hidden_act": "relu2", "rms_norm_eps": "absent", "norm_eps": 1e-5,
+                              "partial_rotary_factor": 0.5}),
+    "starcoder2": ("Starcoder2", {
+        "hidden_act": "gelu_pytorch_tanh", "use_bias": True, "rms_norm_eps": "absent",
+        "norm_epsilon": 1e-5, "sliding_window": 21, "tie_word_embeddings": True,
+        "hidden_size": HEADS * WIDTH}),
+    "phi": ("Phi", {
+        "hidden_act": "gelu_new", "rms_norm_eps": "absent", "layer_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.4, "hidden_size": HEADS * WIDTH, "qk_layernorm": False}),
+    "stablelm": ("StableLm", {
+        "rms_norm_eps": "absent", "layer_norm_eps": 1e-5, "use_qkv_bias": True,
+        "partial_rotary_factor": 0.5, "hidden_size": HEADS * WIDTH}),
+    "olmo": ("Olmo", {"rms_norm_eps": "absent", "clip_qkv": None}),
+    "cohere": ("Cohere", {
+        "rms_norm_eps": "absent", "layer_norm_eps": 1e-5, "logit_scale": 0.25,
+        "tie_word_embeddings": True, "use_qk_norm": False}),
+    "cohere-biases": ("Cohere", {
+        "rms_norm_eps": "absent", "layer_norm_eps": 1e-4, "attention_bias": True,
+        "tie_word_embeddings": True}),
+    "cohere2": ("Cohere2", {
+        "rms_norm_eps": "absent", "layer_norm_eps": 1e-5, "logit_scale": 0.5,
+        "tie_word_embeddings": True, "sliding_window": 9, "layer_types": [SLIDING, FULL] * 2}),
     "mistral-window": ("Mistral", {"sliding_window": 7}),
     "ministral": ("Ministral", {"sliding_window": 9,
                                 "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
@@ -86,14 +144,68 @@ CASES = {
         attention_bias=True, query_pre_attn_scalar=20, final_logit_softcapping=20.0,
         rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),
+    "gemma3-wrapped": ("Gemma3", dict(GELU, hidden_size=48, sliding_window=8,
+                                      query_pre_attn_scalar=12, layer_types=[SLIDING, FULL] * 2)),
+    "mistral3": ("Mistral", {"sliding_window": None}),
+    "mistral3-inner": ("Ministral3", {
+        "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
+            YARN, rope_theta=5000.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)}),
 }
 # Families with weights of bf16, as most models are published. Not Gemma: it rounds the root of the
 # width, by which it multiplies embeddings, to the type that it computes in, and here that of the
 # weights is not that of the oracle.
 CASES.update({f"{name}-bf16": CASES[name] for name in (
-    "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2")})
-MODEL_TYPES = {"Gemma3": "gemma3_text"}
-WITH_BIASES = {"Qwen2": ("q_proj", "k_proj", "v_proj")}
+    "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
+    "olmo3", "exaone4", "ministral3", "glm", "glm4", "ernie4_5", "helium", "seed_oss", "internlm3",
+    "exaone", "arcee", "nemotron", "starcoder2", "phi", "stablelm", "olmo", "cohere", "cohere2")})
+# Models that see images: (class, where the names of tensors say language_model, vision_config)
+VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 28,
+          "num_attention_heads": 2, "patch_size": 14}
+WRAPPED = {
+    "gemma3-wrapped": ("Gemma3", "outer", dict(VISION, model_type="siglip_vision_model")),
+    "mistral3": ("Mistral3", "outer", dict(VISION, model_type="pixtral", head_dim=8)),
+    "mistral3-inner": ("Mistral3", "inner", dict(VISION, model_type="pixtral", head_dim=8)),
+}
+OUTSIDE = ("architectures", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype")
+MODEL_TYPES = {"Gemma3": "gemma3_text", "SeedOss": "seed_oss"}
+# Tensors of a layer: those of Llama, and in place of some those that a family has. q, kv, D and F
+# are widths; None: there is none.
+ATTENTION = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
+             "o": "self_attn.o_proj"}
+NETWORK = {"gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
+STACKED_GATE = {"gate": None, "up": None, "gate_up": "mlp.gate_up_proj"}
+OUTER = {"embed": "model.embed_tokens", "layers": "model.layers", "norm": "model.norm",
+         "head": "lm_head"}
+NAMES = {
+    "Phi3": {"q": None, "k": None, "v": None, "qkv": "self_attn.qkv_proj", **STACKED_GATE},
+    "Glm": STACKED_GATE, "Glm4": STACKED_GATE,
+    "Arcee": {"gate": None}, "Nemotron": {"gate": None},
+    "Starcoder2": {"gate": None, "up": "mlp.c_fc", "down": "mlp.c_proj"},
+    "Phi": {"gate": None, "up": "mlp.fc1", "down": "mlp.fc2", "o": "self_attn.dense",
+            "norm": "model.final_layernorm"},
+    "Exaone": {"embed": "transformer.wte", "layers": "transformer.h", "norm": "transformer.ln_f",
+               "q": "attn.attention.q_proj", "k": "attn.attention.k_proj",
+               "v": "attn.attention.v_proj", "o": "attn.attention.out_proj",
+               "gate": "mlp.c_fc_0", "up": "mlp.c_fc_1", "down": "mlp.c_proj"},
+}
+BEFORE = (("input_layernorm", "D"), ("post_attention_layernorm", "D"))
+AFTER = (("post_attention_layernorm", "D"), ("post_feedforward_layernorm", "D"))
+HEAD = (("self_attn.q_norm", "E"), ("self_attn.k_norm", "E"))
+WIDE = (("self_attn.q_norm", "q"), ("self_attn.k_norm", "kv"))
+AROUND = BEFORE + (("pre_feedforward_layernorm", "D"), ("post_feedforward_layernorm", "D"))
+NORMS = {
+    "Exaone4": AFTER + HEAD, "Olmo2": AFTER + WIDE, "Olmo3": AFTER + WIDE,
+    "Glm4": BEFORE + (("post_self_attn_layernorm", "D"), ("post_mlp_layernorm", "D")),
+    "Gemma2": AROUND, "Gemma3": AROUND + HEAD, "Qwen3": BEFORE + HEAD,
+    "Phi": BEFORE[:1], "Cohere": BEFORE[:1], "Cohere2": BEFORE[:1], "Olmo": (),
+    "Exaone": (("ln_1", "D"), ("ln_2", "D")),
+}
+BIASED_NORMS = ("Starcoder2", "Phi", "StableLm", "Nemotron")
+O_PLAIN = ("Glm", "Glm4", "SeedOss", "Helium", "StableLm", "Qwen2")    # o has no bias
+# what says whether projections have biases, where it is not attention_bias and mlp_bias; or whether
+# they have
+BIAS_KEYS = {"Qwen2": (True, False), "Phi": (True, True), "Starcoder2": ("use_bias", "use_bias"),
+             "Ernie4_5": ("use_bias", "use_bias"), "StableLm": ("use_qkv_bias", False)}
 
 
 def is_bf16(name):
@@ -114,61 +226,79 @@ def config(name):
         "vocab_size": VOCAB}
     if is_bf16(name):
         base["torch_dtype"] = "bfloat16"
-    return {**base, **more}
+    return {key: v for key, v in {**base, **more}.items() if v != "absent"}
+
+
+def file_config(name):
+    """What config.json has: in WRAPPED cases the configuration is that of the text part."""
+    c = config(name)
+    if name not in WRAPPED:
+        return c
+    outer, text = WRAPPED[name][0], {k: v for k, v in c.items() if k not in OUTSIDE}
+    return {"architectures": [outer + "ForConditionalGeneration"], "model_type": outer.lower(),
+            "text_config": text, "vision_config": WRAPPED[name][2], "image_token_index": 5,
+            **{k: c[k] for k in OUTSIDE[1:]}}
+
+
+def file_name(name, tensor):
+    """Where the text part of a WRAPPED case has a tensor."""
+    if tensor == VISION_TENSOR:
+        return tensor
+    form = WRAPPED.get(name, (None, ""))[1]
+    if form == "outer":
+        return "language_model." + tensor
+    return tensor.replace("model.", "model.language_model.", 1) if form == "inner" and \
+        tensor.startswith("model.") else tensor
 
 
 def projections(name, c):
     """(tensor, rows, columns, with a bias) of a layer's matrices."""
     family = CASES[name][0]
+    names = {**ATTENTION, **NETWORK, **NAMES.get(family, {})}
     q, kv, D = HEADS * WIDTH, KV_HEADS * WIDTH, c["hidden_size"]
-    if family == "Phi3":
-        return (("self_attn.qkv_proj", q + 2 * kv, D, False),
-                ("self_attn.o_proj", D, q, False),
-                ("mlp.gate_up_proj", 2 * FFN, D, False),
-                ("mlp.down_proj", D, FFN, False))
-
-    def biased(part):
-        if family in WITH_BIASES:
-            return part in WITH_BIASES[family]
-        return c.get("mlp_bias" if part in ("gate_proj", "up_proj", "down_proj") else
-                     "attention_bias", False)
-
-    return tuple((f"{where}.{part}", rows, columns, biased(part))
-                 for where, part, rows, columns in (
-        ("self_attn", "q_proj", q, D), ("self_attn", "k_proj", kv, D),
-        ("self_attn", "v_proj", kv, D), ("self_attn", "o_proj", D, q),
-        ("mlp", "gate_proj", FFN, D), ("mlp", "up_proj", FFN, D),
-        ("mlp", "down_proj", D, FFN)))
+    shape = {"qkv": (q + 2 * kv, D), "q": (q, D), "k": (kv, D), "v": (kv, D), "o": (D, q),
+             "gate_up": (2 * FFN, D), "gate": (FFN, D), "up": (FFN, D), "down": (D, FFN)}
+    keys = BIAS_KEYS.get(family, ("attention_bias", "mlp_bias"))
+    for part, (rows, columns) in shape.items():
+        key = keys[part in ("gate_up", "gate", "up", "down")]
+        biased = key if isinstance(key, bool) else c.get(key, False)
+        if names.get(part) is not None:
+            yield names[part], rows, columns, biased and not (part == "o" and family in O_PLAIN)
 
 
 def norms(name, D):
     """(tensor, width) of a layer's norms."""
-    family = CASES[name][0]
-    if family == "Olmo2":
-        return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
-                ("self_attn.q_norm", HEADS * WIDTH), ("self_attn.k_norm", KV_HEADS * WIDTH))
-    both = (("input_layernorm", D), ("post_attention_layernorm", D))
-    if family in ("Gemma2", "Gemma3"):
-        both += (("pre_feedforward_layernorm", D), ("post_feedforward_layernorm", D))
-    if family in ("Qwen3", "Gemma3"):
-        both += (("self_attn.q_norm", WIDTH), ("self_attn.k_norm", WIDTH))
-    return both
+    width = {"D": D, "E": WIDTH, "q": HEADS * WIDTH, "kv": KV_HEADS * WIDTH}
+    return [(tensor, width[by]) for tensor, by in NORMS.get(CASES[name][0], BEFORE)]
 
 
 def shapes(name, c):
-    D = c["hidden_size"]
-    yield "model.embed_tokens.weight", (VOCAB, D)
+    D, family = c["hidden_size"], CASES[name][0]
+    names = {**OUTER, **NAMES.get(family, {})}
+    yield f"{names['embed']}.weight", (VOCAB, D)
     for n in range(LAYERS):
-        layer = f"model.layers.{n}."
+        layer = f"{names['layers']}.{n}."
         for tensor, rows, columns, biased in projections(name, c):
             yield f"{layer}{tensor}.weight", (rows, columns)
             if biased:
                 yield f"{layer}{tensor}.bias", (rows,)
         for tensor, width in norms(name, D):
             yield f"{layer}{tensor}.weight", (width,)
-    yield "model.norm.weight", (D,)
+            if family in BIASED_NORMS:
+                yield f"{layer}{tensor}.bias", (width,)
+    if family != "Olmo":
+        yield f"{names['norm']}.weight", (D,)
+    if family in BIASED_NORMS:
+        yield f"{names['norm']}.bias", (D,)
     if not c["tie_word_embeddings"]:
         yield "lm_head.weight", (VOCAB, D)
+    if family == "Phi":
+        yield "lm_head.bias", (VOCAB,)
+    if name in WRAPPED:                 # a part that sees images
+        yield VISION_TENSOR, (3,)
+
+
+VISION_TENSOR = "vision_tower.no_such.weight"
 
 
 def values(rng, tensor, shape):
@@ -176,7 +306,8 @@ def values(rng, tensor, shape):
     2^-12."""
     n = int(np.prod(shape))
     x = np.array([rng.random() for _ in range(n)]) * 2 - 1
-    x = 1 + 0.5 * x if tensor.endswith("norm.weight") else 0.52 * x
+    is_norm = tensor.endswith(("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight"))
+    x = 1 + 0.5 * x if is_norm else 0.52 * x
     return (np.round(x * 4096) / 4096).astype("<f4")
 
 
@@ -190,15 +321,16 @@ def write(name, folder, tokenizer):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     c, rng = config(name), random.Random(name)
-    (folder / "config.json").write_text(json.dumps(c, indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(file_config(name), indent=2) + "\n")
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
     header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
     for tensor, shape in shapes(name, c):
         data.append(values(rng, tensor, shape).tobytes())
         if is_bf16(name):
             data[-1] = bf16(data[-1])
-        header[tensor] = {"dtype": "BF16" if is_bf16(name) else "F32", "shape": shape,
-                          "data_offsets": [at, at + len(data[-1])]}
+        header[file_name(name, tensor)] = {
+            "dtype": "BF16" if is_bf16(name) else "F32", "shape": shape,
+            "data_offsets": [at, at + len(data[-1])]}
         at += len(data[-1])
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -76,8 +76,8 @@ RESIDUALS = (32, 64, 96, 128, 4096, 0, 1, 2, 5, 16, 31, 33, 48, 4095, 4097, 4128
              1 << 32, 1 << 64)
 ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
 ROPE_KEYS = ('attention_factor', 'beta_fast', 'beta_slow', 'factor', 'factors', 'high_freq_factor',
-             'low_freq_factor',
-             'original_max_position', 'skip', 'theta', 'truncate', 'width', 'window_theta')
+             'low_freq_factor', 'original_max_position', 'query_beta', 'skip', 'theta', 'truncate',
+             'width', 'window_theta')
 MODEL_KEYS = ('attention_multiplier', 'embedding_multiplier', 'logits_scaling',
               'residual_multiplier', 'attention_softcap',
               'logits_softcap', 'mlp_bias', 'whole_layers', 'window', 'heads')

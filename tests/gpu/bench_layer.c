@@ -51,8 +51,8 @@ bench_matmul(void)
 			p.x = fill((size_t)p.N * in, KV_F32, 1);
 			p.y = device_alloc((size_t)p.N * out * 4);
 			for (c = 0; c < p.copies; c++)
-				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1), KV_BF16,
-					out, in };
+				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1),
+					WEIGHT_BF16, out, in };
 			snprintf(what, sizeof what, "matmul N %u, %u -> %u", p.N, in, out);
 			/* cuBLAS is not captured */
 			(n == 2 ? report_launched : report)(what, call_matmul, &p, (double)bytes,
@@ -89,7 +89,7 @@ struct stack {
 static struct mat
 matrix(uint32_t out, uint32_t in)
 {
-	return (struct mat){ fill((size_t)out * in, KV_BF16, 0.02f), KV_BF16, out, in };
+	return (struct mat){ fill((size_t)out * in, KV_BF16, 0.02f), WEIGHT_BF16, out, in };
 }
 
 /* S rows of each KV head, at the first positions, and capacity for N more */
@@ -135,7 +135,7 @@ make_stack(struct stack *t, struct shape s)
 		t->layer[l].k = matrix(s.G * s.E, s.D);
 		t->layer[l].v = matrix(s.G * s.E, s.D);
 		t->layer[l].o = matrix(s.D, s.H * s.E);
-		t->layer[l].ffn = (struct ffn){ .norm = { fill(s.D, KV_F32, 1), 1e-5f },
+		t->layer[l].ffn = (struct ffn){ .norm = { .w = fill(s.D, KV_F32, 1), .eps = 1e-5f },
 			.gate = gate, .up = up, .down = matrix(s.D, s.F) };
 		t->layer[l].rows.start = t->layer[l].start;
 		t->layer[l].rows.len = t->layer[l].len;

@@ -7,6 +7,7 @@
       the same, up to the model's end of text
   continue_cache.py FOLDER MODEL new IDS OUT.safetensors N
       runs the ids of a file, writes the cache without a word of its model, then N tokens
+      (not of a model that rotates channels side by side)
 
 FOLDER is that of kv_cache.py."""
 

@@ -2,11 +2,12 @@
 """families_hf.py FOLDER ...: what transformers computes of each model folder, for families.py
 
 Reads FOLDER/ids, writes FOLDER/hf.npz: logits [T][V] at every position, keys and values
-[L][G][T][E] as they lie in its cache, the attention [L][H][T] that each row receives, and the 64
-tokens that it would go on with, each the likeliest. In f32, attention "eager". Needs PyTorch and
-transformers.
+[L][G][T][E] as they lie in its cache (keys of GLM in the order of snapshots), the attention
+[L][H][T] that each row receives, and the 64 tokens that it would go on with, each the likeliest.
+In f32, attention "eager". Needs PyTorch and transformers.
 """
 
+import json
 import pathlib
 import sys
 
@@ -19,9 +20,36 @@ def config_of(model):
     return getattr(model.config, "rope_parameters", None) or {}
 
 
+# rotary embedding rotates the channels 2i and 2i + 1 together
+ADJACENT = ("glm", "glm4", "ernie4_5", "helium", "cohere", "cohere2")
+
+
+def half_split(config, l, keys):
+    """keys [G][T][E] of layer l as snapshots have them: pairs (i, i + W/2), whichever the model
+    rotates."""
+    if config.model_type not in ADJACENT:
+        return keys
+    if config.model_type == "cohere2" and config.layer_types[l] == "full_attention":
+        return keys                     # not rotated
+    part = (config.rope_parameters or {}).get("partial_rotary_factor", 1.0)
+    width = int(keys.shape[-1] * part)
+    return np.concatenate([keys[..., 0:width:2], keys[..., 1:width:2], keys[..., width:]], axis=-1)
+
+
+def allow_odd_widths(model_type):
+    """Since 5.24 or before, hidden_size must be a multiple of num_attention_heads, even where
+    head_dim makes that no matter."""
+    kind = transformers.CONFIG_MAPPING[model_type]
+    checks = getattr(kind, "__class_validators__", [])
+    kind.__class_validators__ = [f for f in checks if f.__name__ != "validate_architecture"]
+
+
 def run(folder):
     ids = [int(word) for word in (folder / "ids").read_text().split()]
-    model = transformers.AutoModelForCausalLM.from_pretrained(
+    c = json.loads((folder / "config.json").read_text())
+    allow_odd_widths(c["model_type"])
+    kind = "ImageTextToText" if "text_config" in c else "CausalLM"
+    model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         # a cache that does not know of windows, and keeps all rows
@@ -36,7 +64,8 @@ def run(folder):
             text.append(int(model(torch.tensor([text])).logits[0, -1].argmax()))
     layers = out.past_key_values.layers
     np.savez(folder / "hf.npz", logits=logits.numpy(),
-             keys=np.stack([layer.keys[0].numpy() for layer in layers]),
+             keys=np.stack([half_split(model.config, l, layer.keys[0].numpy())
+                            for l, layer in enumerate(layers)]),
              mass=np.stack([a[0].sum(1).numpy() for a in out.attentions]),
              values=np.stack([layer.values[0].numpy() for layer in layers]),
              greedy=np.array(text[len(ids):]))

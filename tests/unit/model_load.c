@@ -138,7 +138,7 @@ check_matrix(const struct model *m, const struct mat *w, const char *name, uint6
 {
 	const struct tensor *t = safetensors_find(m->files, name);
 
-	CHECK(t != NULL && w->data == t->data && w->dtype == t->dtype, "%s", name);
+	CHECK(t != NULL && w->data == t->data && mat_elements(w) == t->dtype, "%s", name);
 	CHECK(w->out == out && w->in == in, "%s: [%u][%u]", name, w->out, w->in);
 }
 
@@ -202,7 +202,8 @@ check_model(const struct model *m, const struct synth *s)
 	check_vector(m->norm.w, "model.norm.weight", s->D);
 	model_rope_frequencies(&m->id, freq);
 	CHECK(memcmp(freq, m->rope.freq, s->E / 2 * sizeof *freq) == 0, "freq");
-	CHECK(m->id.weights_dtype == m->embed.dtype && strlen(m->id.weights) == 32, "identity");
+	CHECK(m->id.weights_dtype == mat_elements(&m->embed) && strlen(m->id.weights) == 32,
+	    "identity");
 	CHECK(m->id.tied_embeddings == s->tied && m->id.attention_bias == s->bias, "identity");
 	CHECK(registered == (int)(7 * s->L + 1 + !s->tied), "%d matrices", registered);
 	CHECK(blocks == 1, "%d blocks", blocks);
@@ -247,8 +248,8 @@ test_mixed(void)
 	synth_find(&s, "model.norm.weight")->type = "BF16";
 	m = accept(&s, 1);
 	check_model(m, &s);
-	CHECK(m->id.weights_dtype == KV_F16 && m->layer[1].ffn.up.dtype == KV_BF16, "types");
-	CHECK(m->layer[0].ffn.up.dtype == KV_F32, "types");
+	CHECK(m->id.weights_dtype == KV_F16 && m->layer[1].ffn.up.type == WEIGHT_BF16, "types");
+	CHECK(m->layer[0].ffn.up.type == WEIGHT_F32, "types");
 	model_free(m);
 }
 

@@ -32,7 +32,8 @@ test_embed(enum kv_dtype type, uint32_t D)
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		struct mat m = { t = to_device_as(d, table, type, (size_t)V * D), type, V, D };
+		struct mat m = { t = to_device_as(d, table, type, (size_t)V * D),
+			weight_type_of(type), V, D };
 
 		x = d->ops->alloc(d->dev, N * D * 4);
 		d->ops->embed(d->dev, x, &m, tok, N);
@@ -128,40 +129,6 @@ test_rope(uint32_t N, uint32_t heads, uint32_t E, uint32_t dims, float factor)
 }
 
 static void
-test_mix(size_t n, float a, float b, int in_place)
-{
-	float *x = floats(n, 3), *y = floats(n, 3), *got;
-	double *want = malloc(n * sizeof *want), *bound = malloc(n * sizeof *bound);
-	size_t i;
-	int k;
-
-	if (b == 0)
-		y[0] = NAN;                             /* is not read */
-	for (i = 0; i < n; i++) {
-		want[i] = (double)a * x[i] + (b == 0 ? 0 : (double)b * y[i]);
-		bound[i] = 1.2e-7 * (fabs((double)a * x[i]) + (b == 0 ? 0 :
-		    fabs((double)b * y[i])));
-	}
-	new_case();
-	for (k = 0; k < devices; k++) {
-		struct device *d = &device[k];
-		float *dx = to_device(d, x, n * 4), *dy = in_place ? dx : to_device(d, y, n * 4);
-
-		d->ops->mix(d->dev, dy, dx, n, a, b);
-		got = from_device(d, dy, n);
-		compare_each(d, MIX, "mix", got, want, bound, n);
-		free(got);
-		d->ops->free(d->dev, dx);
-		if (!in_place)
-			d->ops->free(d->dev, dy);
-	}
-	free(x);
-	free(y);
-	free(bound);
-	free(want);
-}
-
-static void
 test_gated(int gelu, uint32_t N, uint32_t F, float scale, int in_place)
 {
 	const size_t n = (size_t)N * F;
@@ -187,57 +154,6 @@ test_gated(int gelu, uint32_t N, uint32_t F, float scale, int in_place)
 	}
 	free(gate);
 	free(up);
-	free(want);
-}
-
-static void
-test_softcap(size_t n, float scale, float cap)
-{
-	float *x = floats(n, scale), *got;
-	double *want = malloc(n * sizeof *want);
-	size_t i;
-	int k;
-
-	for (i = 0; i < n; i++)
-		want[i] = (double)cap * tanh((double)x[i] / (double)cap);
-	new_case();
-	for (k = 0; k < devices; k++) {
-		struct device *d = &device[k];
-		float *dx = to_device(d, x, n * 4);
-
-		d->ops->softcap(d->dev, dx, n, cap);
-		got = from_device(d, dx, n);
-		compare(d, SWIGLU, "softcap", got, want, n);
-		free(got);
-		d->ops->free(d->dev, dx);
-	}
-	free(x);
-	free(want);
-}
-
-static void
-test_repeat(size_t n, uint32_t times, uint32_t E)
-{
-	const size_t all = n * times * E;
-	float *x = floats(n * E, 3), *want = malloc(all * sizeof *want + 1), *got;
-	size_t i;
-	int k;
-
-	for (i = 0; i < n * times; i++)
-		memcpy(want + i * E, x + i / times * E, E * sizeof *want);
-	for (k = 0; k < devices; k++) {
-		struct device *d = &device[k];
-		float *dx = to_device(d, x, n * E * 4), *dy = d->ops->alloc(d->dev, all * 4);
-
-		d->ops->repeat_heads(d->dev, dy, dx, n, times, E);
-		got = from_device(d, dy, all);
-		verdict(memcmp(got, want, all * 4) == 0, "%s: %zu rows of %u, %u times", d->name, n,
-		    E, times);
-		free(got);
-		d->ops->free(d->dev, dx);
-		d->ops->free(d->dev, dy);
-	}
-	free(x);
 	free(want);
 }
 
@@ -376,7 +292,7 @@ static void
 test_errors(void)
 {
 	float x[8] = { 0 }, w[8] = { 0 };
-	struct mat table = { w, KV_F32, 2, 4 };
+	struct mat table = { w, WEIGHT_F32, 2, 4 };
 	uint64_t start[3] = { 0 };
 	uint32_t len[3] = { 0 }, room[3] = { 1, 1, 1 }, pos[1] = { 0 }, tok = 2;
 	struct layer_rows c = { .k = w,
@@ -479,6 +395,11 @@ test_rows(void)
 	test_rope(2, 13, 96, 96, 1);
 	test_rope(40, 5, 8, 8, 1);
 	test_rope(3, 2, 256, 256, 1);
+	test_rope(2, 13, 96, 96, 1.25f);
+	test_rope(5, 3, 128, 96, 1.19f);
+	test_rope(3, 7, 10, 6, 1);
+	test_rope(130, 2, 64, 2, 0.5f);
+	test_rope(2, 2, 16, 0, 1);
 	test_gated(0, 1, 8195, 10, 0);
 	test_gated(1, 1, 8195, 10, 0);
 	test_gated(0, 33, 1027, 200, 1);
@@ -489,28 +410,6 @@ test_rows(void)
 	test_round(5000, KV_F16);
 	test_round(1027, KV_BF16);
 	test_round(300, KV_F32);
-}
-
-/* What families of models beyond Llama need. */
-static void
-test_families(void)
-{
-	test_rope(2, 13, 96, 96, 1.25f);
-	test_rope(5, 3, 128, 96, 1.19f);
-	test_rope(3, 7, 10, 6, 1);
-	test_rope(130, 2, 64, 2, 0.5f);
-	test_rope(2, 2, 16, 0, 1);
-	test_repeat(1, 1, 1);
-	test_repeat(3, 4, 33);
-	test_repeat(517, 7, 64);
-	test_softcap(1, 40, 30);
-	test_softcap(70001, 100, 30);
-	test_softcap(1027, 0.01f, 50);
-	test_mix(1, 12, 0, 0);
-	test_mix(70001, 12, 0, 1);
-	test_mix(4100, 0.22f, 1, 0);
-	test_mix(33, 1, 1, 0);
-	test_mix(1027, -2.5f, 0.5f, 0);
 }
 
 static void
@@ -531,7 +430,7 @@ main(int argc, char *argv[])
 		{ "rows", test_rows },
 		{ "keys", test_keys }, { "query_stats", test_query_stats },
 		{ "value_norms", test_value_norms }, { "gates", test_gates },
-		{ "matmul", test_matmuls }, { "bf16", test_bf16 },
+		{ "matmul", test_matmuls }, { "bf16", test_bf16 }, { "blocks", test_blocks },
 		    { "layer", test_layer },
 		{ "between", test_between }, { "step", test_step },
 		{ "chosen", test_chosen }, { "fetch", test_fetch }, { "cpu", test_cpu },

@@ -115,8 +115,9 @@ run_network(struct device *d, const struct network *c, const struct numbers *n, 
 	float *xn = o->alloc(d->dev, ND * 4), *gate = o->alloc(d->dev, NF * 4);
 	float *up = o->alloc(d->dev, NF * 4);
 	uint16_t *w, *down = to_device_as(d, n->down, KV_BF16, FD);
-	struct ffn ffn = { { to_device(d, n->norm, c->D * 4), EPS }, { NULL, KV_BF16, c->F, c->D },
-		{ NULL, KV_BF16, c->F, c->D }, { down, KV_BF16, c->D, c->F }, 0 };
+	struct ffn ffn = { { .w = to_device(d, n->norm, c->D * 4), .eps = EPS },
+		{ NULL, WEIGHT_BF16, c->F, c->D },
+		{ NULL, WEIGHT_BF16, c->F, c->D }, { down, WEIGHT_BF16, c->D, c->F }, 0 };
 	double error;
 
 	memcpy(both, c->adjacent ? n->gate : n->up, FD * sizeof *both);
@@ -232,7 +233,8 @@ test_output(struct shape s, enum kv_dtype type, unsigned long kernels, unsigned 
 	cache_name(what, sizeof what, "product behind attend", &s);
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		struct mat w = { to_device_as(d, weights, type, (size_t)OUT * in), type, OUT, in };
+		struct mat w = { to_device_as(d, weights, type, (size_t)OUT * in),
+			weight_type_of(type), OUT, in };
 
 		for (i = 0; i < CASES; i++) {
 			y[i] = run_product(d, &c, &s, &w, q, other, i, &took);

@@ -57,7 +57,8 @@ multiplied(struct device *d, const struct product_case *c, uint32_t N, const flo
 {
 	void *dx = to_device(d, x, (size_t)N * c->in * 4), *db = to_device(d, c->bias, c->out * 4),
 	     *dy = to_device(d, c->y, (size_t)N * c->out * 4);
-	struct mat m = { to_device_as(d, c->w, type, (size_t)c->out * c->in), type, c->out, c->in };
+	struct mat m = { to_device_as(d, c->w, type, (size_t)c->out * c->in), weight_type_of(type),
+		c->out, c->in };
 	float *got;
 
 	d->ops->matmul(d->dev, dy, dx, &m, c->with_bias ? db : NULL, N, c->add);

@@ -19,12 +19,11 @@
 #include "tests/unit/ops_reference.h"
 
 /* Rows of the table of tolerances */
-enum op { EMBED, RMSNORM, MATMUL, ROPE, APPEND, SWIGLU, MIX, PROJECT, ROPE_APPEND, ROPE_APPEND_F16,
-	ROPE_APPEND_BF16, FFN, ATTEND, ATTEND_LARGE, ATTEND_DECODE, LSE, LSE_DECODE, MASS,
-	MASS_LARGE,
-	SCORES_BY_LABEL, ATTEND_CHOSEN, ATTEND_CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16,
-	REBUILD_BF16, BITS_SCORES, PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF, VALUE_NORMS,
-	GELU, GATE_SCORES,
+enum op { EMBED, RMSNORM, MATMUL, ROPE, APPEND, SWIGLU, MIX, TEMPER, LAYERNORM, PROJECT,
+	ROPE_APPEND, ROPE_APPEND_F16, ROPE_APPEND_BF16, FFN, ATTEND, ATTEND_LARGE,
+	ATTEND_DECODE, LSE, LSE_DECODE, MASS, MASS_LARGE, SCORES_BY_LABEL, ATTEND_CHOSEN,
+	ATTEND_CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16, REBUILD_BF16, BITS_SCORES,
+	PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF, VALUE_NORMS, ACTIVATE, GATE_SCORES,
 	ATTEND_RECENT, ATTEND_ROWS, LSE_ROWS, MASS_ROWS, SCORES_ROWS, OPS };
 
 struct device {
@@ -95,6 +94,7 @@ void test_keep(void);                                       /* ops_keep.c */
 void test_keys(void);                                       /* ops_keys.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
 void test_bf16(void);                                       /* ops_bf16.c */
+void test_blocks(void);                                     /* ops_blocks.c */
 void test_layer(void);                                      /* ops_layer.c */
 void test_between(void);                                    /* ops_between.c */
 void test_rope_appends(void);                               /* ops_rope_append.c */
@@ -103,6 +103,7 @@ void test_attention(void);                                  /* ops_attend.c */
 void test_each(void);                                       /* ops_each.c */
 void test_apart(void);                                      /* ops_apart.c */
 void test_mass(void);                                       /* ops_mass.c */
+void test_families(void);                                   /* ops_families.c */
 void test_gates(void);                                      /* ops_gate.c */
 void test_value_norms(void);                                /* ops_valuenorms.c */
 void test_query_stats(void);                                /* ops_querystats.c */

@@ -1,37 +1,8 @@
-/* ops_gate.c - the ops of gates: gelu, and the gate of Fast KVzip against a softmax in f64 */
+/* ops_gate.c - the gate of Fast KVzip against a softmax in f64 */
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/unit/ops_check.h"
-
-static void
-test_gelu(size_t n, float range)
-{
-	float *x = floats(n, range), *got;
-	double *want = malloc((n + 1) * sizeof *want);
-	char what[64];
-	size_t i;
-	int k;
-
-	if (n > 1)
-		x[1] = -0.0F;
-	for (i = 0; i < n; i++)
-		want[i] = 0.5 * x[i] * (1 + erf(x[i] / sqrt(2)));
-	snprintf(what, sizeof what, "gelu of %zu numbers to %g", n, range);
-	new_case();
-	for (k = 0; k < devices; k++) {
-		struct device *d = &device[k];
-		float *dx = to_device(d, x, n * sizeof *x);
-
-		d->ops->gelu(d->dev, dx, n);
-		got = from_device(d, dx, n);
-		compare(d, GELU, what, got, want, n);
-		free(got);
-		d->ops->free(d->dev, dx);
-	}
-	free(x);
-	free(want);
-}
 
 struct shape {
 	uint32_t N, G, R, m, S;
@@ -101,8 +72,10 @@ test_shape(const struct shape *s)
 	new_case();
 	for (n = 0; n < devices; n++) {
 		struct device *d = &device[n];
-		const struct gate_sinks gate = { { to_device(d, w[0], s->m * 4), 1e-6F },
-			{ to_device(d, w[1], s->m * 4), 1e-6F }, to_device(d, turned, keys * 4 + 4),
+		const struct gate_sinks gate = {
+			{ .w = to_device(d, w[0], s->m * 4), .eps = 1e-6F },
+			{ .w = to_device(d, w[1], s->m * 4), .eps = 1e-6F },
+			to_device(d, turned, keys * 4 + 4),
 			to_device(d, bias, s->G * s->R * 4), s->G, s->R, s->m, s->S };
 		float *dq = to_device(d, q, all * s->R * s->m * 4);
 		float *dk = to_device(d, k, all * s->m * 4), *score = cleared(d, all * 4 + 4);
@@ -139,9 +112,6 @@ test_gates(void)
 	};
 	size_t i;
 
-	test_gelu(1, 1);
-	test_gelu(1025, 5);
-	test_gelu(3000, 100);
 	for (i = 0; i < sizeof shapes / sizeof *shapes; i++)
 		test_shape(&shapes[i]);
 }

@@ -44,7 +44,8 @@ make_matrix(struct matrix *m, enum kv_dtype type, uint32_t out, uint32_t in, uin
 	kv_from_f32(t, m->w, type, n);
 	kv_to_f32(m->w, t, type, n);
 	for (k = 0; k < devices; k++)
-		m->on[k] = (struct mat){ put_askew(&device[k], t, n * size, m->by), type, out, in };
+		m->on[k] = (struct mat){ put_askew(&device[k], t, n * size, m->by),
+			weight_type_of(type), out, in };
 	free(t);
 }
 
@@ -107,7 +108,7 @@ test_project(struct projection c)
 			const struct ops *ops = d->ops;
 			float *dx = put_askew(d, x, (size_t)c.N * c.in * 4, skew_x);
 			float *dxn = ops->alloc(d->dev, (size_t)c.N * c.in * 4);
-			struct norm n = { put_askew(d, norm, c.in * 4, skew_norm), EPS };
+			struct norm n = { put_askew(d, norm, c.in * 4, skew_norm), EPS, 0, NULL };
 
 			for (o = 0; o < c.n; o++) {
 				p[o] = (struct product){ .w = &m[o].on[k] };
@@ -177,7 +178,8 @@ test_ffn_of(struct network c)
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		const struct ops *o = d->ops;
-		struct ffn w = { { to_device(d, norm, D * 4), EPS }, m[0].on[k], m[1].on[k],
+		struct ffn w = { { .w = to_device(d, norm, D * 4), .eps = EPS },
+			m[0].on[k], m[1].on[k],
 			m[2].on[k], 0 };
 		float *dx = put_askew(d, x, x_size, skew), *dxn = o->alloc(d->dev, x_size);
 		float *dg = o->alloc(d->dev, y_size + skew), *du = o->alloc(d->dev, y_size);
@@ -274,7 +276,8 @@ make_layer(struct layer *l, struct device *d, const float *x)
 	l->k = l->x + 3 * ROWS * D;
 	l->v = l->x + 4 * ROWS * D;
 	for (i = 0; i < 3; i++)
-		l->w[type[i]] = (struct mat){ to_device_as(d, x, type[i], D * D), type[i], D, D };
+		l->w[type[i]] = (struct mat){ to_device_as(d, x, type[i], D * D),
+			weight_type_of(type[i]), D, D };
 	l->ffn = (struct ffn){ l->norm, l->w[KV_BF16], l->w[KV_BF16], l->w[KV_BF16], 0 };
 	l->rows = (struct layer_rows){ o->alloc(d->dev, G * ROWS * E * 2),
 		o->alloc(d->dev, G * ROWS * E * 2), o->alloc(d->dev, G * ROWS * 4), l->start,
@@ -420,7 +423,7 @@ after_steps(struct device *d, const float *numbers)
 
 	make_layer(&l, d, numbers);
 	for (i = 0; i < ROWS; i++) {
-		struct mat kv = { l.w[KV_BF16].data, KV_BF16, G * E, D };
+		struct mat kv = { l.w[KV_BF16].data, WEIGHT_BF16, G * E, D };
 		struct product p[] = { { l.q, &l.w[KV_BF16], NULL }, { l.k, &kv, NULL },
 			{ l.v, &kv, NULL } };
 		const struct query query = { .q = l.q, .pos = l.pos + i, .N = 1, .H = H };

@@ -56,7 +56,7 @@ test_range(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_b
 		void *dx = to_device(d, x, (size_t)N * in * 4), *dy = to_device(d, y, ny * 4),
 		     *db = to_device(d, bias, out * 4);
 		void *dw = to_device_as(d, w, type, (size_t)out * in);
-		struct mat m = { dw, type, out, in };
+		struct mat m = { dw, weight_type_of(type), out, in };
 
 		d->ops->matmul(d->dev, dy, dx, &m, with_bias ? db : NULL, N, add);
 		got = from_device(d, dy, ny);
@@ -181,13 +181,14 @@ by_project(const struct change *c)
 {
 	const struct product p = { c->x, c->w, NULL };
 
-	run_project(c->ops, c->dev, &p, 1, c->other, &(struct norm){ c->other, 1 }, c->xn, ROWS);
+	run_project(c->ops, c->dev, &p, 1, c->other, &(struct norm){ .w = c->other, .eps = 1 },
+	    c->xn, ROWS);
 }
 
 static void
 by_ffn(const struct change *c)
 {
-	const struct ffn w = { { c->other, 1 }, *c->w, *c->w, *c->w, 0 };
+	const struct ffn w = { { .w = c->other, .eps = 1 }, *c->w, *c->w, *c->w, 0 };
 
 	run_ffn(c->ops, c->dev, c->x, &w, c->xn, c->xn + ROWS * WIDTH, c->other, ROWS);
 }
@@ -213,7 +214,8 @@ test_change(struct device *d, const char *what, void (*change)(const struct chan
 	uint32_t pos[ROWS] = { 1, 2, 3 };
 	double freq[WIDTH / 2] = { 1, 0.5 };
 	const struct ops *o = d->ops;
-	struct mat m = { to_device_as(d, w, KV_BF16, WIDTH * WIDTH), KV_BF16, WIDTH, WIDTH };
+	struct mat m = { to_device_as(d, w, KV_BF16, WIDTH * WIDTH), WEIGHT_BF16,
+		WIDTH, WIDTH };
 	float *y = o->alloc(d->dev, bytes);
 	void *dp = to_device(d, pos, sizeof pos), *df = to_device(d, freq, sizeof freq);
 	struct change c = { o, d->dev, d->rounds, to_device(d, x, bytes + WIDTH * 4),
@@ -275,9 +277,10 @@ test_others_between(struct device *d)
 	const struct ops *o = d->ops;
 	float *x = floats(3 * ROWS * WIDTH, 1), *first, *second;
 	float *dx = to_device(d, x, 3 * bytes), *y = o->alloc(d->dev, 3 * bytes);
-	struct mat w = { to_device_as(d, x, KV_BF16, WIDTH * WIDTH), KV_BF16, WIDTH, WIDTH };
+	struct mat w = { to_device_as(d, x, KV_BF16, WIDTH * WIDTH), WEIGHT_BF16,
+		WIDTH, WIDTH };
 	const struct product p = { y + ROWS * WIDTH, &w, NULL };
-	const struct norm norm = { dx, 1 };
+	const struct norm norm = { .w = dx, .eps = 1 };
 	const struct ffn ffn = { norm, w, w, w, 0 };
 	int i;
 
@@ -315,7 +318,7 @@ test_converted_once(void)
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		float *dx = to_device(d, x, sizeof x), *y = d->ops->alloc(d->dev, sizeof x);
-		struct mat m = { to_device(d, x, sizeof x), KV_BF16, 16, WIDTH };
+		struct mat m = { to_device(d, x, sizeof x), WEIGHT_BF16, 16, WIDTH };
 
 		d->ops->matmul(d->dev, y, dx, &m, NULL, ROWS, 0);
 		before = cuda_launches;
@@ -332,7 +335,7 @@ test_converted_once(void)
 static void
 test_no_cublas(void)
 {
-	struct mat m = { NULL, KV_F32, 1, 1 };
+	struct mat m = { NULL, WEIGHT_F32, 1, 1 };
 	char err[128] = "";
 	struct dev *d = gpu_ops.open(0, 0, err, sizeof err);
 	const char *text;

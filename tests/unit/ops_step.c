@@ -103,7 +103,8 @@ test_embed_ids(enum kv_dtype type, uint32_t D, int offset)
 	round_to(table, type, (size_t)V * D);
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		struct mat m = { to_device_as(d, table, type, (size_t)V * D), type, V, D };
+		struct mat m = { to_device_as(d, table, type, (size_t)V * D),
+			weight_type_of(type), V, D };
 		float *x = d->ops->alloc(d->dev, (N * D + offset) * 4);
 		uint32_t *at = to_device(d, tok, sizeof tok);
 
@@ -154,7 +155,8 @@ static struct mat
 matrix(struct device *d, enum kv_dtype type, uint32_t out, uint32_t in)
 {
 	float *w = floats((size_t)out * in, 0.1f);
-	struct mat m = { to_device_as(d, w, type, (size_t)out * in), type, out, in };
+	struct mat m = { to_device_as(d, w, type, (size_t)out * in),
+		weight_type_of(type), out, in };
 
 	free(w);
 	return m;

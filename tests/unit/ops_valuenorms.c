@@ -52,8 +52,8 @@ test_shape(const struct shape *s)
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		const struct mat wo = { to_device_as(d, w, s->type, s->D * in), s->type, s->D,
-			(uint32_t)in };
+		const struct mat wo = { to_device_as(d, w, s->type, s->D * in),
+			weight_type_of(s->type), s->D, (uint32_t)in };
 		const struct value_outputs of = { &wo, to_device(d, v, (size_t)s->n * s->E * 4),
 			s->n, s->E, s->first, s->heads, s->euclidean };
 		float *norms = to_device(d, guard, all * sizeof *guard);

@@ -1,0 +1,78 @@
+/* simd_blockdots.h - BLOCK_DOTS(), products of a few rows of x with rows of blocks, over the
+ * products of a chunk: sums, no_sum(), add_chunk() and total() of the file that includes this */
+
+/* One row of x: a chunk is decoded and multiplied at once. */
+INLINE float
+one_dot(const struct x_chunk *x, const uint8_t *w, const enum weight_type type, size_t in)
+{
+	const size_t step = row_bytes(type, CHUNK);
+	struct chunk c;
+	sums s = no_sum();
+	size_t i;
+
+	for (i = 0; i + CHUNK <= in; i += CHUNK, w += step, x++) {
+		decode(&c, w, type);
+		s = add_chunk(s, &c, x, type);
+	}
+	if (i < in) {
+		decode_part(&c, w, type, in - i);
+		s = add_chunk(s, &c, x, type);
+	}
+	return total(s);
+}
+
+INLINE void
+decode_row(struct chunk *c, const uint8_t *w, const enum weight_type type, size_t in)
+{
+	const size_t step = row_bytes(type, CHUNK);
+	size_t i;
+
+	for (i = 0; i < in; i += CHUNK, w += step, c++)
+		decode_part(c, w, type, in - i < CHUNK ? in - i : CHUNK);
+}
+
+INLINE void
+put_dot(float *y, float dot, const float *bias, int add)
+{
+	if (bias != NULL)
+		dot += *bias;
+	*y = add ? *y + dot : dot;
+}
+
+INLINE void
+block_dots(const struct block_product *p, const enum weight_type type)
+{
+	const size_t bytes = row_bytes(type, p->in), chunks = chunks_of(p->in);
+	const uint8_t *w = p->w;
+	size_t r, n, i;
+
+	for (r = 0; r < p->rows; r++, w += bytes) {
+		const float *bias = p->bias == NULL ? NULL : p->bias + r;
+
+		if (p->N == 1) {
+			put_dot(p->y + r, one_dot(p->x, w, type, p->in), bias, p->add);
+			continue;
+		}
+		decode_row(p->decoded, w, type, p->in);
+		for (n = 0; n < p->N; n++) {
+			const struct x_chunk *x = p->x + n * chunks;
+			sums s = no_sum();
+
+			for (i = 0; i < chunks; i++)
+				s = add_chunk(s, &p->decoded[i], &x[i], type);
+			put_dot(p->y + n * p->ldy + r, total(s), bias, p->add);
+		}
+	}
+}
+
+void
+BLOCK_DOTS(const struct block_product *p, enum weight_type type)
+{
+	switch (type) {
+#define CASE(t) case t: block_dots(p, t); break;
+	BLOCK_TYPES(CASE)
+#undef CASE
+	default:
+		break;
+	}
+}

@@ -1,0 +1,293 @@
+/* bind_layer.c - matrices, biases and norms of a layer, under the names that its family has */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/bind_layer.h"
+#include "model/family.h"
+#include "model/row_order.h"
+#include "model/safetensors.h"
+#include "model/tensor_shape.h"
+
+/* The language model of a model that sees images stands in language_model, around "model." or
+ * within it. */
+const char *
+tensor_name(const struct model *m, const char *name, const char *what, char full[TENSOR_NAME])
+{
+	static const char within[] = "model.language_model.embed_tokens.weight";
+	const int inner = m->wrapped && safetensors_find(m->files, within) != NULL;
+	const int outer = m->wrapped && !inner;
+
+	if (inner && strncmp(name, "model.", 6) == 0)
+		snprintf(full, TENSOR_NAME, "model.language_model.%s%s", name + 6, what);
+	else
+		snprintf(full, TENSOR_NAME, "%s%s%s", outer ? "language_model." : "", name, what);
+	return full;
+}
+
+/* Looks a tensor up that must be there, of a type we compute with. cols 0: a vector. */
+static int
+need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const struct tensor **out)
+{
+	const struct safetensors *files = ld->m->files;
+	int rc = tensor_need(files, ld->m->dir, name, rows, cols, out, ld->err, ld->errlen);
+
+	if (rc == MODEL_OK)
+		ld->needed[*out - safetensors_at(files, 0)] = 1;
+	return rc;
+}
+
+/* *data <- the tensor's rows in our order, on the host. A device with memory of its own has copied
+ * them when weights() returns; where it has none, they stay with the model. */
+static int
+bind_reordered(struct loader *ld, const struct tensor *t, struct mat *w)
+{
+	struct model *m = ld->m;
+	void *copy;
+	int rc;
+
+	if ((rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
+	w->data = m->ops->weights(m->dev, copy, t->bytes);
+	if (w->data == copy)
+		m->reordered[m->n_reordered++] = copy;
+	else
+		free(copy);
+	return MODEL_OK;
+}
+
+/* Can the device compute with weights of this type? */
+static int
+check_type(struct loader *ld, const struct tensor *t)
+{
+	if (!weight_is_block(t->weight) || ld->m->ops->blocks_in_f32 != NULL)
+		return MODEL_OK;
+	return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: weights of type %s: a GPU computes with "
+	    "F32, F16 and BF16 only (--device cpu computes with them)", t->name, t->type);
+}
+
+/* Some rows of a tensor: out of them, from row `from` on. */
+static int
+bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out, uint32_t in,
+    struct mat *w)
+{
+	const size_t row = weight_row_bytes(t->weight, in), bytes = out * row;
+	int rc;
+
+	*w = (struct mat){ .type = t->weight, .out = out, .in = in };
+	ld->matrices += (bytes + 255) / 256 * 256;
+	ld->reordered += t->interleaved > 0 ? bytes : 0;
+	ld->m->has_blocks |= weight_is_block(t->weight);
+	if ((rc = check_type(ld, t)) != MODEL_OK || ld->constants.host == NULL)
+		return rc;
+	if (t->interleaved == 0)
+		w->data = ld->m->ops->weights(ld->m->dev, (const uint8_t *)t->data + from * row,
+		    bytes);
+	else if ((rc = bind_reordered(ld, t, w)) != MODEL_OK)
+		return rc;
+	if (w->data == NULL)
+		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", t->name);
+	return MODEL_OK;
+}
+
+int
+bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, struct mat *w)
+{
+	const struct tensor *t;
+	int rc;
+
+	if ((rc = need(ld, name, out, in, &t)) != MODEL_OK)
+		return rc;
+	return bind_rows(ld, t, 0, out, in, w);
+}
+
+int
+bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
+{
+	void *host, *device, *copy = NULL;
+	const struct tensor *t;
+	int rc;
+
+	if ((rc = need(ld, name, n, 0, &t)) != MODEL_OK)
+		return rc;
+	device_block_reserve(&ld->constants, n * sizeof **v, &host, &device);
+	if (host != NULL && t->interleaved > 0 &&
+	    (rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
+	if (host != NULL)
+		kv_to_f32(host, copy != NULL ? copy : t->data, t->dtype, n);
+	free(copy);
+	*v = device;
+	return MODEL_OK;
+}
+
+static int
+bind_ones(struct loader *ld, uint32_t n, const float **v)
+{
+	void *host, *device;
+	uint32_t i;
+
+	device_block_reserve(&ld->constants, n * sizeof **v, &host, &device);
+	for (i = 0; host != NULL && i < n; i++)
+		((float *)host)[i] = 1;
+	*v = device;
+	return MODEL_OK;
+}
+
+int
+bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm)
+{
+	const enum family_norm kind = ld->m->family->norm;
+	char full[TENSOR_NAME];
+	size_t at;
+	uint32_t i;
+	int rc;
+
+	norm->eps = (float)ld->m->id.norm_eps;
+	norm->centred = kind != NORM_RMS;
+	if (kind == NORM_LAYER_BARE)
+		return bind_ones(ld, width, &norm->w);
+	snprintf(full, sizeof full, "%s.bias", name);
+	if (kind == NORM_LAYER_BIASED &&
+	    (rc = bind_vector(ld, full, width, &norm->bias)) != MODEL_OK)
+		return rc;
+	at = ld->constants.used;
+	snprintf(full, sizeof full, "%s.weight", name);
+	rc = bind_vector(ld, full, width, &norm->w);
+	if (rc != MODEL_OK || ld->constants.host == NULL ||
+	    !(ld->m->family->flags & FAMILY_NORM_FROM_1) ||
+	    safetensors_find(ld->m->files, full)->plus_one)
+		return rc;
+	for (i = 0; i < width; i++)
+		((float *)(void *)(ld->constants.host + at))[i] += 1;
+	return rc;
+}
+
+/* full <- the name of a part of layer l, .weight or .bias behind it. Returns full */
+static const char *
+part_name(const struct loader *ld, uint32_t l, const char *part, const char *what,
+    char full[TENSOR_NAME])
+{
+	char name[TENSOR_NAME];
+
+	snprintf(name, sizeof name, "%s.%u.%s", ld->m->family->names->layers, l, part);
+	return tensor_name(ld->m, name, what, full);
+}
+
+/* A part of a layer that is a matrix, or one of several on top of each other in one tensor */
+struct part {
+	const char *name;       /* NULL: the tensor of the part before it, behind its rows */
+	uint32_t out, in;
+	struct mat *w;
+	const float **bias;     /* NULL: none */
+};
+
+/* Rows of the tensor that part p begins, and how many parts it has */
+static uint32_t
+rows_together(const struct part *p, size_t left, size_t *parts)
+{
+	uint32_t rows = p->out;
+
+	for (*parts = 1; *parts < left && p[*parts].name == NULL; ++*parts)
+		rows += p[*parts].out;
+	return rows;
+}
+
+static int
+bind_parts(struct loader *ld, uint32_t l, const struct part *p, size_t n)
+{
+	const struct tensor *t;
+	char full[TENSOR_NAME];
+	size_t i, parts;
+	uint32_t from;
+	int rc;
+
+	for (; n > 0; p += parts, n -= parts) {
+		const uint32_t rows = rows_together(p, n, &parts);
+
+		if ((rc = need(ld, part_name(ld, l, p->name, ".weight", full), rows, p->in, &t)) !=
+		    MODEL_OK)
+			return rc;
+		for (from = 0, i = 0; i < parts; from += p[i++].out)
+			if ((rc = bind_rows(ld, t, from, p[i].out, p[i].in, p[i].w)) != MODEL_OK)
+				return rc;
+		if (p->bias != NULL && (rc = bind_vector(ld, part_name(ld, l, p->name, ".bias",
+		    full), p->out, p->bias)) != MODEL_OK)
+			return rc;
+	}
+	return MODEL_OK;
+}
+
+static int
+bind_projections(struct loader *ld, uint32_t l)
+{
+	const struct kv_model *id = &ld->m->id;
+	const struct tensor_names *is = ld->m->family->names;
+	struct model_layer *y = &ld->m->layer[l];
+	const uint32_t D = id->hidden, F = id->ffn, flags = ld->m->family->flags;
+	const uint32_t q = id->query_heads * id->head_width;
+	const uint32_t kv = model_weight_heads(ld->m) * id->head_width;
+	const int qkv = id->attention_bias;
+	const int o = qkv && !(flags & (FAMILY_QKV_BIAS | FAMILY_O_PLAIN));
+	const int mlp = id->mlp_bias;
+	const struct part attention[] = {
+		{ is->qkv != NULL ? is->qkv : is->q, q, D, &y->wq, qkv ? &y->bq : NULL },
+		{ is->k, kv, D, &y->wk, qkv ? &y->bk : NULL },
+		{ is->v, kv, D, &y->wv, qkv ? &y->bv : NULL },
+		{ is->o, D, q, &y->wo, o ? &y->bo : NULL },
+	}, network[] = {
+		{ is->gate_up != NULL ? is->gate_up : is->gate, F, D, &y->ffn.gate,
+		    mlp ? &y->ffn_bias.gate : NULL },
+		{ is->up, F, D, &y->ffn.up, mlp ? &y->ffn_bias.up : NULL },
+		{ is->down, D, F, &y->ffn.down, mlp ? &y->ffn_bias.down : NULL },
+	};
+
+	const int gated = network[0].name != NULL;
+	int rc;
+
+	y->ffn.act = ld->m->family->act;
+	if ((rc = bind_parts(ld, l, attention, 4)) != MODEL_OK)
+		return rc;
+	return bind_parts(ld, l, gated ? network : network + 1, gated ? 3 : 2);
+}
+
+static int
+bind_norms(struct loader *ld, uint32_t l)
+{
+	const struct kv_model *id = &ld->m->id;
+	const struct tensor_names *is = ld->m->family->names;
+	struct model_layer *y = &ld->m->layer[l];
+	const uint32_t D = id->hidden, E = id->head_width;
+	const int wide = (ld->m->family->flags & FAMILY_WIDE_NORM) != 0;
+	const struct { const char *name; uint32_t width; struct norm *norm; } list[] = {
+		{ is->attention_norm, D, &y->norm }, { is->ffn_norm, D, &y->ffn.norm },
+		{ is->attention_adds, D, &y->residuals[0].norm },
+		{ is->ffn_adds, D, &y->residuals[1].norm },
+		{ is->q_norm, wide ? id->query_heads * E : E, &y->q_norm },
+		{ is->k_norm, wide ? model_weight_heads(ld->m) * E : E, &y->k_norm },
+	};
+	char full[TENSOR_NAME];
+	size_t i;
+	int rc = MODEL_OK;
+
+	for (i = 0; rc == MODEL_OK && i < sizeof list / sizeof list[0]; i++)
+		if (list[i].name != NULL)
+			rc = bind_norm(ld, part_name(ld, l, list[i].name, "", full), list[i].width,
+			    list[i].norm);
+	return rc;
+}
+
+int
+bind_layer(struct loader *ld, uint32_t l)
+{
+	const struct tensor_names *is = ld->m->family->names;
+	struct model_layer *y = &ld->m->layer[l];
+	int rc = bind_projections(ld, l);
+
+	y->residuals[0].scale = y->residuals[1].scale = ld->m->residual_scale;
+	if (is->attention_adds != NULL || ld->m->residual_scale != 1) {
+		y->attention_adds = &y->residuals[0];
+		y->ffn_adds = &y->residuals[1];
+	}
+	return rc == MODEL_OK ? bind_norms(ld, l) : rc;
+}

@@ -1,0 +1,41 @@
+/* bind_layer.h - the tensors of a layer of a model folder, where forward() looks for them
+ *
+ * Included by model.c and bind_layer.c only. */
+#ifndef KVPIPE_BIND_LAYER_H
+#define KVPIPE_BIND_LAYER_H
+
+#include "model/model.h"
+#include "model/model_files.h"
+#include "model/overrides.h"
+#include "ops/device_block.h"
+
+enum { TENSOR_NAME = 160 };     /* bytes of a name, at most */
+
+struct loader {
+	struct model *m;
+	const struct overrides *overrides;      /* no_overrides while binding to the device */
+	uint8_t *needed;        /* [tensors in the folder] 1: some part of the model asked for it */
+	struct device_block constants;
+	size_t matrices;        /* and of matrices, each a multiple of 256 */
+	size_t reordered;       /* of those whose rows are put in another order */
+	char *err;
+	size_t errlen;
+};
+
+#define FAIL(ld, code, file, ...) model_file_fail((ld)->err, (ld)->errlen, code, file, __VA_ARGS__)
+
+/* full <- the name in the files of a tensor that the family calls name, with what behind it.
+ * Returns full */
+const char *tensor_name(const struct model *, const char *name, const char *what,
+    char full[TENSOR_NAME]);
+
+/* Each looks a tensor up, which must be there in this shape, and binds it where the constants have
+ * memory. Returns MODEL_*. */
+int bind_matrix(struct loader *, const char *name, uint32_t out, uint32_t in, struct mat *);
+int bind_vector(struct loader *, const char *name, uint32_t n, const float **);
+/* NAME.weight, and NAME.bias where norms have biases */
+int bind_norm(struct loader *, const char *name, uint32_t width, struct norm *);
+/* Matrices, biases and norms of layer l */
+int bind_layer(struct loader *, uint32_t l);
+
+#endif

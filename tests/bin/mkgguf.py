@@ -1,0 +1,314 @@
+#!/usr/bin/python3
+"""mkgguf.py - write a model folder as a GGUF file of llama.cpp, as its converter does
+
+usage: mkgguf.py FOLDER FILE.gguf [--split N] [--alignment N] [--version N] [--no-tokenizer]
+
+Weights keep their type, norms and biases become f32. In models of the Llama kind the rows of
+queries and keys are put in turns (llama.cpp rotates neighbours); Gemma's norms get the 1 that the
+model adds; factors of rotary embedding become tensors. A tokenizer.json of bytes (tokenizer.ggml
+"gpt2") or with scores (--scores FILE, a JSON list; "llama") becomes keys. --split N writes N parts,
+FILE-00001-of-0000N.gguf. What has no key in GGUF files is left out.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import struct
+
+import numpy as np
+
+U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
+CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q",
+         I64: "q", F64: "d"}
+TYPES = {"F32": 0, "F16": 1, "BF16": 30}
+WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
+
+LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+         "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+         "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+         "self_attn.k_norm": "attn_k_norm", "self_attn.qkv_proj": "attn_qkv",
+         "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+         "mlp.gate_up_proj": "ffn_up"}
+AROUND = {"post_attention_layernorm": "post_attention_norm",
+          "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+ARCHS = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
+         "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3",
+         "granite": "granite", "olmo2": "olmo2", "smollm3": "smollm3"}
+IN_TURNS = ("llama", "granite", "smollm3")
+
+
+# ---- the container ----
+
+
+def text(value):
+    raw = value if isinstance(value, bytes) else value.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def value(kind, v):
+    """The bytes of a value; a list is an array of its kind, ARRAY as kind one of arrays."""
+    if isinstance(v, list):
+        if kind == ARRAY:
+            return struct.pack("<IQ", ARRAY, len(v)) + b"".join(value(U32, part) for part in v)
+        head = struct.pack("<IQ", kind, len(v))
+        if kind == STRING:
+            return head + b"".join(text(part) for part in v)
+        return head + struct.pack(f"<{len(v)}{CODES[kind]}", *v)
+    return text(v) if kind == STRING else struct.pack("<" + CODES[kind], v)
+
+
+def key(name, kind, v):
+    return text(name) + struct.pack("<I", ARRAY if isinstance(v, list) else kind) + value(kind, v)
+
+
+def entry(name, shape, number, offset):
+    """One of the directory; shape: as of an array, the outermost first"""
+    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), number,
+                                    offset)
+
+
+def write(path, keys, tensors, alignment=32, version=3):
+    """keys: {name: (kind, value)}; tensors: [(name, shape, type's number, bytes)]"""
+    at, directory, data = 0, [], []
+    for name, shape, number, raw in tensors:
+        directory.append(entry(name, shape, number, at))
+        raw += b"\0" * (-len(raw) % alignment)
+        data.append(raw)
+        at += len(raw)
+    head = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(keys))
+    head += b"".join(key(name, *v) for name, v in keys.items()) + b"".join(directory)
+    head += b"\0" * (-len(head) % alignment) if tensors else b""
+    pathlib.Path(path).write_bytes(head + b"".join(data))
+
+
+# ---- a model folder ----
+
+
+def safetensors(folder):
+    """(name, type, array of integers) of each tensor"""
+    for path in sorted(folder.glob("*.safetensors")):
+        raw = path.read_bytes()
+        size = struct.unpack("<Q", raw[:8])[0]
+        for name, t in json.loads(raw[8:8 + size]).items():
+            if name != "__metadata__":
+                first, end = (8 + size + at for at in t["data_offsets"])
+                kind = {2: "<u2", 4: "<u4"}[WIDTHS[t["dtype"]]]
+                yield name, t["dtype"], np.frombuffer(raw[first:end], kind).reshape(t["shape"])
+
+
+def as_f32(x, dtype):
+    if dtype == "BF16":
+        return (x.astype(np.uint32) << 16).view(np.float32)
+    return x.view(np.float16).astype(np.float32) if dtype == "F16" else x.view(np.float32)
+
+
+def name_of(name, arch):
+    stem, kind = name.rsplit(".", 1)
+    if stem in WHOLE:
+        return f"{WHOLE[stem]}.{kind}"
+    _, _, layer, part = stem.split(".", 3)
+    around = arch in ("gemma2", "gemma3", "olmo2")
+    return f"blk.{layer}.{AROUND[part] if around and part in AROUND else LAYER[part]}.{kind}"
+
+
+def in_turns(x, heads):
+    """Rows of the first and second half of each head, in turns"""
+    halves = x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:])
+    return halves.swapaxes(1, 2).reshape(x.shape)
+
+
+def convert(name, dtype, x, arch, c):
+    """(GGUF's name, shape, type's number, bytes)"""
+    part = name.rsplit(".", 2)[-2]
+    if arch in IN_TURNS and part in ("q_proj", "k_proj"):
+        x = in_turns(x, c["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
+    if x.ndim == 1:
+        x, dtype = as_f32(x, dtype), "F32"
+        if arch.startswith("gemma") and name.endswith("norm.weight"):
+            x = x + np.float32(1)
+    return name_of(name, arch), x.shape, TYPES[dtype], np.ascontiguousarray(x).tobytes()
+
+
+def llama3_factors(c, width):
+    """What frequencies are divided by (transformers' _compute_llama3_parameters())"""
+    s = c["rope_scaling"]
+    old, low, high = (s[k] for k in ("original_max_position_embeddings", "low_freq_factor",
+                                     "high_freq_factor"))
+    factors = []
+    for i in range(0, width, 2):
+        wave = 2 * math.pi * c["rope_theta"] ** (i / width)
+        smooth = (old / wave - low) / (high - low)
+        factors.append(1 if wave < old / high else s["factor"] if wave > old / low else
+                       1 / ((1 - smooth) / s["factor"] + smooth))
+    return factors
+
+
+def vector(name, numbers):
+    return name, (len(numbers),), TYPES["F32"], np.array(numbers, "<f4").tobytes()
+
+
+def rope(c, arch, width):
+    """(keys, tensors) of rotary embedding"""
+    keys = {f"{arch}.rope.freq_base": (F32, c["rope_theta"])}
+    s, tensors = c.get("rope_scaling") or {}, []
+    kind = s.get("rope_type", s.get("type"))
+    dims = int(width * c.get("partial_rotary_factor", 1))
+    keys[f"{arch}.rope.dimension_count"] = (U32, dims)
+    if kind in ("linear", "yarn"):
+        keys[f"{arch}.rope.scaling.type"] = (STRING, kind)
+        keys[f"{arch}.rope.scaling.factor"] = (F32, s["factor"])
+    if kind == "yarn":
+        keys[f"{arch}.rope.scaling.original_context_length"] = (
+            U32, s["original_max_position_embeddings"])
+    if kind == "llama3":
+        tensors.append(vector("rope_freqs.weight", llama3_factors(c, width)))
+    original = c.get("original_max_position_embeddings")
+    if original:
+        keys[f"{arch}.rope.scaling.original_context_length"] = (U32, original)
+    if kind == "longrope":
+        scale = c["max_position_embeddings"] / original
+        keys[f"{arch}.rope.scaling.attn_factor"] = (F32, math.sqrt(
+            1 + math.log(scale) / math.log(original)))
+        tensors += [vector(f"rope_factors_{n}.weight", s[f"{n}_factor"]) for n in ("long", "short")]
+    return keys, tensors
+
+
+def config(c, arch):
+    """(keys, tensors) of config.json"""
+    heads = c["num_attention_heads"]
+    width = c.get("head_dim") or c["hidden_size"] // heads
+    keys = {"general.architecture": (STRING, arch), "general.type": (STRING, "model"),
+            "general.name": (STRING, "test"), "general.tags": (STRING, ["a", "b"])}
+    for name, config_key in (("block_count", "num_hidden_layers"),
+                             ("context_length", "max_position_embeddings"),
+                             ("embedding_length", "hidden_size"),
+                             ("feed_forward_length", "intermediate_size"),
+                             ("attention.head_count", "num_attention_heads"),
+                             ("attention.head_count_kv", "num_key_value_heads"),
+                             ("vocab_size", "vocab_size")):
+        keys[f"{arch}.{name}"] = (U32, c[config_key])
+    keys[f"{arch}.attention.layer_norm_rms_epsilon"] = (F32, c["rms_norm_eps"])
+    keys[f"{arch}.attention.key_length"] = keys[f"{arch}.attention.value_length"] = (U32, width)
+    for name, config_key in (("attn_logit_softcapping", "attn_logit_softcapping"),
+                             ("final_logit_softcapping", "final_logit_softcapping"),
+                             ("attention.scale", "attention_multiplier"),
+                             ("embedding_scale", "embedding_multiplier"),
+                             ("residual_scale", "residual_multiplier"),
+                             ("logit_scale", "logits_scaling")):
+        if c.get(config_key):
+            keys[f"{arch}.{name}"] = (F32, c[config_key])
+    if arch in ("gemma2", "gemma3", "phi3"):
+        keys[f"{arch}.attention.sliding_window"] = (U32, c.get("sliding_window") or 0)
+    if arch == "gemma3" and c.get("sliding_window_pattern"):
+        keys[f"{arch}.attention.sliding_window_pattern"] = (U32, c["sliding_window_pattern"])
+    if arch == "gemma3" and c.get("rope_local_base_freq"):
+        keys[f"{arch}.rope.freq_base_swa"] = (F32, c["rope_local_base_freq"])
+    more, tensors = rope(c, arch, width)
+    return {**keys, **more}, tensors
+
+
+# ---- the tokenizer ----
+
+
+def pre_of(t):
+    """The word for the expressions that split a text, of the few that tests need"""
+    steps = (t.get("pre_tokenizer") or {}).get("pretokenizers") or [t.get("pre_tokenizer")]
+    if steps[0]["type"] == "Digits":
+        return "smollm"
+    if steps[0]["type"] == "ByteLevel":
+        return "gpt-2"
+    if "{1,3}" in steps[0]["pattern"]["Regex"]:
+        return "llama-bpe" if t["model"].get("ignore_merges") else "dbrx"
+    return "qwen2"
+
+
+def tokenizer(folder, c, scores):
+    t = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    vocab, added = t["model"]["vocab"], t.get("added_tokens", [])
+    size = c["vocab_size"]
+    tokens, types = [f"[PAD{i}]" for i in range(size)], [UNUSED] * size
+    for token, i in vocab.items():
+        tokens[i], types[i] = token, BYTE if scores and token[:3] == "<0x" else NORMAL
+    for a in added:
+        tokens[a["id"]], types[a["id"]] = a["content"], CONTROL if a["special"] else USER
+    if scores and "<unk>" in vocab:
+        types[vocab["<unk>"]] = UNKNOWN
+    keys = {"tokenizer.ggml.model": (STRING, "llama" if scores else "gpt2"),
+            "tokenizer.ggml.tokens": (STRING, tokens), "tokenizer.ggml.token_type": (I32, types)}
+    if scores:
+        keys["tokenizer.ggml.scores"] = (F32, scores)
+    else:
+        keys["tokenizer.ggml.pre"] = (STRING, pre_of(t))
+        keys["tokenizer.ggml.merges"] = (STRING, [m if isinstance(m, str) else " ".join(m)
+                                                  for m in t["model"]["merges"]])
+    post = t.get("post_processor") or {}
+    begins = [p for p in post.get("processors", [post]) if p.get("type") == "TemplateProcessing" and
+              "SpecialToken" in p["single"][0]]
+    keys["tokenizer.ggml.add_bos_token"] = (BOOL, bool(begins))
+    for p in begins:
+        name = p["single"][0]["SpecialToken"]["id"]
+        keys["tokenizer.ggml.bos_token_id"] = (U32, p["special_tokens"][name]["ids"][0])
+    return keys
+
+
+def special(folder, c):
+    """Ids and the chat template"""
+    keys = {}
+    for name, short in (("bos", "bos"), ("eos", "eos"), ("padding", "pad")):
+        v = c.get(f"{short}_token_id")
+        if v is not None:
+            keys[f"tokenizer.ggml.{name}_token_id"] = (U32, v[0] if isinstance(v, list) else v)
+    path = folder / "tokenizer_config.json"
+    template = json.loads(path.read_text()).get("chat_template") if path.exists() else None
+    if isinstance(template, str):
+        keys["tokenizer.chat_template"] = (STRING, template)
+    return keys
+
+
+def write_parts(file, keys, tensors, parts, **options):
+    """As llama-gguf-split does: all keys in the first part"""
+    for i in range(parts):
+        own = {"split.no": (U16, i), "split.count": (U16, parts),
+               "split.tensors.count": (I32, len(tensors))}
+        first, end = (len(tensors) * n // parts for n in (i, i + 1))
+        path = f"{str(file).removesuffix('.gguf')}-{i + 1:05}-of-{parts:05}.gguf"
+        write(path, {**(keys if i == 0 else {}), **own}, tensors[first:end], **options)
+
+
+def read_folder(folder, with_tokenizer=True, scores=None):
+    """(keys, tensors) of a model folder"""
+    folder = pathlib.Path(folder)
+    c = json.loads((folder / "config.json").read_text())
+    arch = ARCHS[c["model_type"]]
+    keys, tensors = config(c, arch)
+    if with_tokenizer:
+        keys.update({**special(folder, c), **tokenizer(folder, c, scores)})
+    return keys, tensors + [convert(*t, arch, c) for t in safetensors(folder)]
+
+
+def main():
+    p = argparse.ArgumentParser(prog="mkgguf.py")
+    p.add_argument("folder", type=pathlib.Path)
+    p.add_argument("file", type=pathlib.Path)
+    p.add_argument("--split", type=int, default=1)
+    p.add_argument("--alignment", type=int, default=32)
+    p.add_argument("--version", type=int, default=3)
+    p.add_argument("--scores", type=pathlib.Path)
+    p.add_argument("--no-tokenizer", action="store_true")
+    o = p.parse_args()
+    scores = json.loads(o.scores.read_text()) if o.scores else None
+    keys, tensors = read_folder(o.folder, not o.no_tokenizer, scores)
+    options = {"alignment": o.alignment, "version": o.version}
+    if o.alignment != 32:
+        keys["general.alignment"] = (U32, o.alignment)
+    if o.split > 1:
+        write_parts(o.file, keys, tensors, o.split, **options)
+    else:
+        write(o.file, keys, tensors, **options)
+
+
+if __name__ == "__main__":
+    main()
