@@ -10,15 +10,18 @@ on the first prompts, the better half of them on twice as many, until few have r
 tuning.md says what is tried, and what it found for SmolLM2.
 
 bytes: those that are held when the text begins, read: those that a step reads, footprint and peak:
-as kv-footprint measures them; all as a share of the full cache's. The best pipeline is printed as a
-command. Exit status 1: none keeps to the limits; the nearest one is printed.
+as kv-footprint measures them; flops: operations that the programs have counted (REPORTS in
+kvpipe(7)), seconds: their own; all as a share of the full cache's. The best pipeline is printed as
+a command. Exit status 1: none keeps to the limits; the nearest one is printed.
 """
 
 import argparse
+import os
 import shlex
+import statistics
 import sys
 
-from answer_pipes import Pipes, add_arguments, measure, questions
+from answer_pipes import HERE, Pipes, add_arguments, measure, questions
 from measure_table import cell, check_table, md_table, summaries, write_or_print_tables
 from picture import check_name, load_pyplot, save
 from score_agreement import method_settings
@@ -26,8 +29,14 @@ from task_prompts import read_number
 from task_records import NAME, TaskError, run
 from tune_space import Candidate, space
 
+sys.path.append(os.path.join(HERE, "..", "examples"))
+
+from report import own_seconds, total      # noqa: E402
+
 FIELDS = ("task", "pipeline")
-LIMITS = ("bytes", "read", "footprint", "peak")
+WORK = ("flops", "seconds")     # measured where one of them is a limit
+LIMITS = ("bytes", "read", "footprint", "peak", *WORK)
+MEASURING = ("kv-footprint", "kv-info")     # programs that are no part of a pipeline
 KEPT = 4        # pipelines that run on all prompts, at least
 # ask SNAPSHOT: the question comes behind it, if the pipelines do not see it
 ASK = """ask() {
@@ -35,6 +44,11 @@ ASK = """ask() {
 		kv-prefill -q -m "$model" --ids -r "$1" -o "$work/asked.kv" "$QUESTION"
 		mv "$work/asked.kv" "$1"
 	}
+}
+# worked NAME: what the programs have reported since the last time, as a list
+worked() {
+	sed '1s/^/[/; $!s/$/,/; $s/$/]/' "$work/report.jsonl" >"$FOUND/$1.work"
+	: >"$work/report.jsonl"
 }"""
 
 
@@ -46,30 +60,46 @@ def limit(text):
     return name, share
 
 
-def shell_text(candidates, names, tokens, budget_of):
-    """What is run for a prompt."""
+def shell_text(candidates, names, tokens, working):
+    """What is run for a prompt. working: what programs report is kept."""
+    report = 'KV_REPORT="$work/report.jsonl"; export KV_REPORT' if working else "unset KV_REPORT"
     yield ASK
+    yield report
     yield 'shared prefill >"$work/full.kv"'
     yield 'kv-info --json "$work/full.kv" >"$FOUND"/full'
     yield 'ask "$work/full.kv"'
-    yield f'kv-decode -q -m "$model" --ids --ignore-eos -n {tokens} "$work/full.kv" >"$work/ids"'
+    yield 'KV_REPORT= kv-decode -q -m "$model" --ids --ignore-eos ' \
+          f'-n {tokens} "$work/full.kv" >"$work/ids"'
     yield 'kv-decode -q -m "$model" --ids --json --force "$work/ids" --logits "$work/full.npy" ' \
           '"$work/full.kv" >/dev/null'
+    if working:
+        yield "worked full"
     for name in names:
-        one = candidates[name]
+        one, key = candidates[name], shlex.quote(name.replace("/", "@"))
         prefill, filters = one.filled(model='"$model"', adapter='"$adapter"', gate='"$gate"')
-        found = f'"$FOUND"/{shlex.quote(name.replace("/", "@"))}'
+        found = f'"$FOUND"/{key}'
         yield f'{" | ".join([f"shared prefill {prefill}".rstrip(), *filters])} >"$work/kept.kv"'
         yield f'kv-info --json "$work/kept.kv" >{found}.info'
         yield f'kv-footprint -q --json "$work/kept.kv" >{found}.footprint'
         yield 'ask "$work/kept.kv"'
         retrieve = ""
         if one.retrieve:
-            yield f'budget={budget_of}'
+            yield f'budget=$(wc -l <"$prompt" | awk \'{{ n = $1; b = {one.budget}; ' \
+                  'print b < 1 ? 1 : b }\')'
             words = one.retrieve.format(budget='$budget')
             retrieve = f'--retrieve "{words}" --stats {found}.stats'
         yield f'kv-decode -q -m "$model" --ids --json --force "$work/ids" --against ' \
               f'"$work/full.npy" {retrieve} "$work/kept.kv" >{found}.forced'
+        if working:
+            yield f"worked {key}"
+
+
+def work_of(records):
+    """What the programs of a pipeline have done: operations, and seconds without those in which
+    they waited for each other."""
+    records = [one for one in records if one["program"] not in MEASURING]
+    return {"flops": sum(total(one, "flops") for one in records),
+            "seconds": sum(own_seconds(one) for one in records)}
 
 
 def read_found(found, name):
@@ -77,14 +107,22 @@ def read_found(found, name):
     forced, info, footprint = (found[f"{key}.{end}"] for end in ("forced", "info", "footprint"))
     held = info["kv_bytes"] / found["full"]["kv_bytes"]
     stats = found.get(f"{key}.stats")
+    work = {}
+    if f"{key}.work" in found:
+        whole = work_of(found["full.work"])
+        work = {what: value / whole[what] for what, value in work_of(found[f"{key}.work"]).items()}
+    if stats:
+        work["budget"] = stats["budget"]
     return {"kl": forced["kl"], "agreement": forced["agreement"], "bytes": held,
             "read": stats["all"]["share"] * held if stats else held,
-            "footprint": footprint["footprint"], "peak": footprint["peak"]}
+            "footprint": footprint["footprint"], "peak": footprint["peak"], **work}
 
 
 def mean(lines, name, measure_name):
+    """Of a pipeline over prompts; of seconds the median, since other work of the machine is in
+    some of them."""
     values = [line["all"][measure_name] for line in lines if line["name"] == name]
-    return sum(values) / len(values)
+    return statistics.median(values) if measure_name == "seconds" else sum(values) / len(values)
 
 
 def over(lines, name, limits):
@@ -115,12 +153,15 @@ def halve(options, candidates, measure_prompts):
         count *= 2
 
 
-def command_of(one, options, budget):
-    """A pipeline as it is typed"""
+def command_of(one, options, lines):
+    """A pipeline as it is typed; a budget of rows is the mean over prompts."""
     words = {"model": shlex.quote(options.model), "adapter": shlex.quote(options.adapter or ""),
              "gate": shlex.quote(options.gate or "")}
     prefill, filters = one.filled(**words)
-    retrieve = f" --retrieve '{one.retrieve.format(budget=budget)}'" if one.retrieve else ""
+    retrieve = ""
+    if one.retrieve:
+        budget = round(mean(lines, one.name, "budget"))
+        retrieve = f" --retrieve '{one.retrieve.format(budget=budget)}'"
     ask = [f"kv-prefill -m {words['model']} -r - QUESTION"] * (options.question == "after")
     parts = [f"kv-prefill -m {words['model']} {prefill}".rstrip() + " PROMPT", *filters, *ask,
              f"kv-decode -m {words['model']}{retrieve}"]
@@ -138,19 +179,21 @@ def pareto(found):
     return front
 
 
-def md_lines(found, options):
+def md_lines(found, options, lines):
+    shares = [what for what in LIMITS if any(what in of for of in found.values())]
+    median = " (of seconds the median)" * ("seconds" in shares)
     yield f"KL and agreement with the full cache's likeliest token, mean [95 % interval] over " \
           f"prompts; n: prompts that ran; p: of the difference in KL from the best; shares of " \
-          f"the full cache in %. Limits: " + ", ".join(f"{name} {100 * share:g} %"
-                                                         for name, share in options.limit) + "."
+          f"the full cache in %{median}. Limits: " + ", ".join(
+              f"{name} {100 * share:g} %" for name, share in options.limit) + "."
     yield ""
     ordered = sorted(found.items(), key=lambda item: (-item[1]["kl"]["n"],
                                                       item[1]["kl"]["mean"]))
     yield from md_table(
-        ["pipeline", "n", "KL", "agreement", "p", "bytes", "read", "footprint", "peak"],
+        ["pipeline", "n", "KL", "agreement", "p", *shares],
         ([key[1], str(of["kl"]["n"]), cell(of["kl"], False), cell(of["agreement"], True),
           f"{of['kl']['against']['p']:.2g}" if of["kl"]["against"] else "-",
-          *(cell(of[name], True).split()[0] for name in LIMITS)] for key, of in ordered))
+          *(f"{100 * mean(lines, key[1], name):.1f}" for name in shares)] for key, of in ordered))
 
 
 def draw(path, found):
@@ -193,8 +236,8 @@ def parse():
     parser = argparse.ArgumentParser(description="from a limit to a pipeline")
     add_arguments(parser)
     parser.add_argument("--limit", type=limit, action="append", required=True,
-                        metavar="WHAT=SHARE", help="bytes, read, footprint or peak, e.g. "
-                        "bytes=10%%; bytes or read comes first; repeatable")
+                        metavar="WHAT=SHARE", help=f"{', '.join(LIMITS)}, e.g. bytes=10%%; "
+                        "bytes or read comes first; repeatable")
     parser.add_argument("--adapter", metavar="DIR", help="of LookaheadKV for this model")
     parser.add_argument("--gate", metavar="DIR", help="of KVzap for this model")
     parser.add_argument("--question", choices=("inside", "after"), default="inside",
@@ -241,18 +284,16 @@ def main():
     options.answer, options.stop, options.cache = "full", "", None
     pipes = Pipes(options, method_settings(options))
     share = dict(options.limit).get("read", options.limit[0][1])
-    # whole pages of 16 rows
-    budget_of = f'$(awk -v n="$(wc -l <"$prompt")" \'BEGIN {{ b = int(n * {share} / 16) * 16; ' \
-                f'print b < 16 ? 16 : b }}\')'
+    working = any(what in WORK for what, _ in options.limit)
 
     def measure_one(where, record, names):
-        text = "\n".join(shell_text(candidates, names, options.tokens, budget_of))
+        text = "\n".join(shell_text(candidates, names, options.tokens, working))
         found = pipes.run(where, record, text)
         return {name: {"all": read_found(found, name)} for name in names}
 
     def measure_prompts(names):
-        whats = {name: [candidates[name].prefill, candidates[name].filters,
-                        candidates[name].retrieve, share, options.tokens] for name in names}
+        whats = {name: [*candidates[name].what(), share, options.tokens, *["work"] * working]
+                 for name in names}
         for line in measure(options, pipes, whats, measure_one):
             every[line["name"], line["of"]] = line
         return [line for line in every.values() if line["name"] in names]
@@ -264,10 +305,10 @@ def main():
     found = summaries(({"task": "all", "pipeline": line["name"], "question": line["question"],
                         "measures": line["all"]} for line in lines), FIELDS, best)
     if options.table:
-        write_or_print_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
+        write_or_print_tables(options.table, lambda: md_lines(found, options, lines), found, FIELDS)
     if options.picture:
         draw(options.picture, found)
-    print(command_of(candidates[best], options, f"{100 * share:g}%"))
+    print(command_of(candidates[best], options, lines))
     if not order:
         raise TaskError(f"no pipeline keeps to the limits; the nearest is {best}, "
                         f"{over(lines, best, options.limit):.2f} times what it may be", 1)

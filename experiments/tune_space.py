@@ -40,9 +40,24 @@ SCORERS = {
 ADAPTER = Scorer("", "--method lookahead --kernel 7 --pool max",
                  "kv-observe -q -m {model} --lookahead {adapter}")
 GATE = Scorer("--gate {gate}", "--method kvzap", selects=False)
+DENSE = 2                   # layers that read all rows (kv-decode(1), RETRIEVAL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieval:
+    """index: what makes it; read: bytes of it that a step reads, in those of bf16 rows; whole: rows
+    are read by so many; group: rows of an entry, the last of which are scored by their keys."""
+
+    index: str
+    read: float
+    whole: int = 1
+    group: int = 0
+
+
+# one bit, and two numbers of 16 bits for 32 rows; two keys for 16 rows
 RETRIEVALS = {
-    "fier": ("kv-quantize1b -q", "fier"),
-    "quest": ("kv-index -q --pages", "quest"),
+    "fier": Retrieval("kv-quantize1b -q", (1 + 32 / 32) / 16 / 2, group=32),
+    "quest": Retrieval("kv-index -q --pages", 2 / 16 / 2, whole=16),
 }
 
 
@@ -54,6 +69,11 @@ class Candidate:
     prefill: str
     filters: tuple
     retrieve: str = ""          # words of kv-decode --retrieve, with {budget} rows
+    budget: str = ""            # of n rows, in awk
+
+    def what(self):
+        """What its results depend on."""
+        return [self.prefill, self.filters, f"{self.retrieve} {self.budget}".strip()]
 
     def filled(self, **names):
         """(options of kv-prefill, filters) as a shell reads them"""
@@ -91,12 +111,26 @@ def quantised(share):
             yield Candidate(f"all/{kind}", "", (f"kv-quantize -q {quantise}",))
 
 
-def retrieving():
-    """Those that keep all rows and read some"""
-    for name, (index, word) in RETRIEVALS.items():
-        for kind in ("bf16", "q4_0"):
-            filters = [f"kv-quantize -q {TYPES[kind][1]}"] * (kind != "bf16") + [index]
-            yield Candidate(f"{name}/{kind}", "", tuple(filters), f"{word} budget={{budget}}")
+def budget_of(share, size, dense, one):
+    """The rows of n whose bytes are, with those of the index, the dense layers and on average half
+    of a group of keys without an entry, this share of the full cache's."""
+    rows = ((share - size * dense) / (1 - dense) - one.read) / size
+    return f"int(({rows:.6g} * n - {one.group / 4:g}) / {one.whole}) * {one.whole}"
+
+
+def retrieving(share, layers):
+    """Those that keep all rows and read some: with the first layers dense, as in kv-decode, or
+    none"""
+    for (name, one), kind, dense in itertools.product(
+            RETRIEVALS.items(), ("bf16", "q4_0"), (DENSE, 0)):
+        size, quantise = TYPES[kind]
+        if size <= share:       # all rows may be read
+            continue
+        filters = [f"kv-quantize -q {quantise}"] * bool(quantise) + [one.index]
+        title = f"{name}/{kind}" if dense else f"{name}/no-dense/{kind}"
+        words = f"{name} budget={{budget}}" + " dense=0" * (not dense)
+        yield Candidate(title, "", tuple(filters), words,
+                        budget_of(share, size, dense / layers, one))
 
 
 def space(limit, share, layers, adapter, gate):
@@ -105,5 +139,5 @@ def space(limit, share, layers, adapter, gate):
                **({"kvzap": GATE} if gate else {})}
     found = [*evicting(share, scorers, layers), *quantised(share)]
     if limit == "read":
-        found += retrieving()
+        found += retrieving(share, layers)
     return {one.name: one for one in found}

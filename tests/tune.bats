@@ -88,6 +88,70 @@ tune() {
 	assert_regex "$output" "^kv-prefill -m $DEMO PROMPT \| kv-score --method keydiff"
 }
 
+@test "operations are those that the programs of a pipeline report, and a limit of them leaves KVzip out, which runs the text again" {
+	run -0 --separate-stderr tune --limit bytes=10% --limit flops=150% --only kvzip/global/bf16 --only snapkv-16/uniform/bf16 --first 5
+	assert_regex "$stderr" "2 pipelines on 5 prompts: 1 beyond the limits, least KL [0-9.]+: snapkv-16/uniform/bf16"
+	"$PYTHON" "$ROOT/experiments/prompt_ids.py" -m "$DEMO" --chat none niah.jsonl "$("$PYTHON" -c 'import json; print(json.loads(open("niah.jsonl").readline())["id"])')" >prompt.ids
+	kv-prefill -q -m "$DEMO" --ids --report full -o full.kv prompt.ids
+	kv-decode -q -m "$DEMO" --ids --ignore-eos -n 12 full.kv >text.ids
+	kv-decode -q -m "$DEMO" --ids --json --force text.ids --report full full.kv >/dev/null
+	kv-prefill -q -m "$DEMO" --ids --observe 16 --report snapkv prompt.ids | kv-score -q --method snapkv --kernel 7 --pool max --report snapkv | kv-evict -q --rate 0.1 -o snapkv.kv
+	kv-decode -q -m "$DEMO" --ids --json --force text.ids --report snapkv snapkv.kv >/dev/null
+	kv-observe -q -m "$DEMO" --repeat-context --report kvzip full.kv | kv-score -q --method kvzip --report kvzip | kv-evict -q --rate 0.1 --policy global -o kvzip.kv
+	kv-decode -q -m "$DEMO" --ids --json --force text.ids --report kvzip kvzip.kv >/dev/null
+	head -n 1 full >>kvzip
+	"$PYTHON" - <<-'END'
+		import json
+		def flops(name):
+		    return sum(sum(json.loads(line).get("flops", {}).values()) for line in open(name))
+		runs = [json.loads(line) for line in open("runs.jsonl")]
+		first = {line["name"].split("/")[0]: line["all"] for line in runs if line["id"] == runs[0]["id"]}
+		for name, key in (("snapkv", "snapkv-16"), ("kvzip", "kvzip")):
+		    assert first[key]["flops"] == flops(name) / flops("full"), (name, first[key])
+		assert 1 < first["snapkv-16"]["flops"] < 1.5 < first["kvzip"]["flops"]
+		assert all(line["all"]["seconds"] > 0 for line in runs)
+	END
+	grep -q '^| pipeline .* flops | seconds |$' table.md
+	# without such a limit nothing is counted, and what was measured with one is of another kind
+	tune --limit bytes=10% --only snapkv-16/uniform/bf16 --first 5 >/dev/null
+	grep -q '^| pipeline .* footprint | peak |$' table.md
+}
+
+@test "seconds are the median over prompts, of what the programs themselves took; a hundredth of the full cache's is too little for any" {
+	run -1 --separate-stderr tune --limit bytes=10% --limit seconds=1% --only keydiff/uniform/bf16
+	assert_output --partial "kv-score --method keydiff"
+	assert_regex "$stderr" "the nearest is keydiff/uniform/bf16, [0-9.]+ times what it may be"
+	"$PYTHON" - "$ROOT/experiments" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import tune
+		lines = [{"name": "a", "all": {"seconds": x, "flops": x}} for x in (1, 2, 30)]
+		assert tune.mean(lines, "a", "seconds") == 2 and tune.mean(lines, "a", "flops") == 11
+		assert tune.over(lines, "a", [("seconds", 2)]) < 1 < tune.over(lines, "a", [("flops", 2)])
+		def record(program, wall, wait, **flops):
+		    return {"program": program, "seconds": {"wall": wall, "wait": {"wall": wait}}, "flops": flops}
+		records = [record("kv-prefill", 3, 1, products=5, attention=2), record("kv-info", 9, 0),
+			record("kv-footprint", 9, 0), record("kv-decode", 4, 0.5, products=1)]
+		assert tune.work_of(records) == {"flops": 8, "seconds": 5.5}
+	END
+}
+
+@test "the budgets of FIER and Quest hold the bytes of index and dense layers, too, and the printed command runs" {
+	# two of the four layers are dense, half of the bytes
+	tune --limit read=70% --only fier/bf16 --only quest/bf16 --only no-dense/bf16 --first 5 >command.sh
+	"$PYTHON" - <<-'END'
+		import json
+		runs = [json.loads(line)["all"] | {"name": json.loads(line)["name"]} for line in open("runs.jsonl")]
+		assert len(runs) == 20
+		for name in {one["name"] for one in runs}:
+		    share = [one["read"] for one in runs if one["name"] == name]
+		    assert .6 < sum(share) / len(share) <= .707, (name, share)
+	END
+	printf 'What is this? ' >text
+	sed 's/ PROMPT/ text/; s/kv-decode/& -n 2/' command.sh >made.sh
+	sh made.sh
+}
+
 @test "--picture draws divergence against footprint" {
 	"$PYTHON" -c 'import matplotlib' 2>/dev/null || skip "no matplotlib for $PYTHON"
 	tune --limit bytes=10% --only keydiff --first 5 --picture a.svg
@@ -96,7 +160,7 @@ tune() {
 }
 
 @test "limits and names that mean nothing are refused" {
-	for limit in bytes=0 bytes=2 rows=10% bytes=x bytes; do
+	for limit in bytes=0 bytes=2 rows=10% bytes=x bytes flops=0 seconds=x seconds=100001%; do
 		run -2 tune --limit $limit
 		assert_output --partial "--limit"
 	done
