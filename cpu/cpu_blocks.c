@@ -57,6 +57,21 @@ exact_item(void *arg, size_t item, int thread)
 }
 
 void
+cpu_widen_rows(const struct simd *simd, float *dst, const struct mat *w, size_t first, size_t n)
+{
+	const size_t bytes = weight_row_bytes(w->type, w->in);
+	const char *row = (const char *)w->data + first * bytes;
+	size_t i;
+
+	if (!weight_is_block(w->type)) {
+		simd->widen(dst, row, mat_elements(w), n * w->in);
+		return;
+	}
+	for (i = 0; i < n; i++)
+		simd->widen_blocks(dst + i * w->in, row + i * bytes, w->type, w->in);
+}
+
+void
 cpu_widen_row(const struct simd *simd, float *dst, const struct mat *w, size_t o, size_t first,
     size_t n)
 {

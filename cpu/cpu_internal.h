@@ -136,8 +136,8 @@ struct simd {
 	void (*dots)(float *y, size_t ldy, const float *x, size_t N, const void *w,
 	    enum kv_dtype type, size_t rows, size_t in, const float *bias, int add);
 
-	/* The same with weights in blocks (cpu_blocks.h): rounds x[N][in]; multiplies; dst[in] f32
-	 * <- a row, as weight_to_f32() */
+	/* For weights in blocks (cpu_blocks.h). round_x: dst <- x[N][in] rounded to 8 bits.
+	 * block_dots: as dots(). widen_blocks: dst[in] f32 <- a row, as weight_to_f32(). */
 	void (*round_x)(struct x_chunk *dst, const float *x, size_t N, size_t in);
 	cpu_block_dots *block_dots;
 	void (*widen_blocks)(float *dst, const void *w, enum weight_type, size_t in);
@@ -274,6 +274,9 @@ int cpu_bf16_takes(enum weight_type);
 
 /* matmul() of at most 64 rows of x and w in blocks */
 op_matmul cpu_blocks_matmul;
+
+/* dst[n][in] f32 <- rows first .. first+n-1 of w, of any type */
+void cpu_widen_rows(const struct simd *, float *dst, const struct mat *w, size_t first, size_t n);
 
 /* dst[n] f32 <- channels first .. first+n-1 of row o of w; n <= 1024 */
 void cpu_widen_row(const struct simd *, float *dst, const struct mat *w, size_t o, size_t first,

@@ -59,19 +59,14 @@ gemm_item(void *arg, size_t item, int thread)
 	const size_t in = w->in, out = w->out, o = item % p->panels * p->panel;
 	const size_t cols = out - o < p->panel ? out - o : p->panel, n0 = item / p->panels * TILE;
 	const size_t rows = p->N - n0 < TILE ? p->N - n0 : TILE;
-	const size_t bytes = weight_row_bytes(w->type, in);
-	const char *data = (const char *)w->data + o * bytes;
-	const float *x = p->x + n0 * in, *panel = (const float *)data;
+	const float *x = p->x + n0 * in, *panel = (const float *)w->data + o * in;
 	float *y = p->y + n0 * out, *mine;
 	dnnl_status_t status;
 	size_t n, i;
 
 	if (w->type != WEIGHT_F32) {
 		mine = p->scratch + (size_t)thread * p->panel * in;
-		for (i = 0; i < cols && weight_is_block(w->type); i++)
-			p->d->simd->widen_blocks(mine + i * in, data + i * bytes, w->type, in);
-		if (!weight_is_block(w->type))
-			p->d->simd->widen(mine, data, mat_elements(w), cols * in);
+		cpu_widen_rows(p->d->simd, mine, w, o, cols);
 		panel = mine;
 	}
 	status = dnnl_sgemm('N', 'T', (dnnl_dim_t)rows, (dnnl_dim_t)cols, (dnnl_dim_t)in, 1, x,

@@ -25,15 +25,11 @@ static void
 embed_row(void *arg, size_t n, int thread)
 {
 	const struct rows *r = arg;
-	const struct mat *t = r->table;
-	const char *row = (const char *)t->data + r->tok[n] * weight_row_bytes(t->type, r->width);
 	size_t i;
 
 	(void)thread;
-	if (r->tok[n] < t->out && weight_is_block(t->type))
-		r->simd->widen_blocks(r->y + n * r->width, row, t->type, r->width);
-	else if (r->tok[n] < t->out)
-		r->simd->widen(r->y + n * r->width, row, mat_elements(t), r->width);
+	if (r->tok[n] < r->table->out)
+		cpu_widen_rows(r->simd, r->y + n * r->width, r->table, r->tok[n], 1);
 	else
 		for (i = 0; i < r->width; i++)
 			r->y[n * r->width + i] = NAN;

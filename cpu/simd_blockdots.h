@@ -5,7 +5,7 @@
 INLINE float
 one_dot(const struct x_chunk *x, const uint8_t *w, const enum weight_type type, size_t in)
 {
-	const size_t step = row_bytes(type, CHUNK);
+	const size_t step = weight_row_bytes(type, CHUNK);
 	struct chunk c;
 	sums s = no_sum();
 	size_t i;
@@ -24,7 +24,7 @@ one_dot(const struct x_chunk *x, const uint8_t *w, const enum weight_type type, 
 INLINE void
 decode_row(struct chunk *c, const uint8_t *w, const enum weight_type type, size_t in)
 {
-	const size_t step = row_bytes(type, CHUNK);
+	const size_t step = weight_row_bytes(type, CHUNK);
 	size_t i;
 
 	for (i = 0; i < in; i += CHUNK, w += step, c++)
@@ -42,7 +42,7 @@ put_dot(float *y, float dot, const float *bias, int add)
 INLINE void
 block_dots(const struct block_product *p, const enum weight_type type)
 {
-	const size_t bytes = row_bytes(type, p->in), chunks = chunks_of(p->in);
+	const size_t bytes = weight_row_bytes(type, p->in), chunks = chunks_of(p->in);
 	const uint8_t *w = p->w;
 	size_t r, n, i;
 

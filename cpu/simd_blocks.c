@@ -146,7 +146,7 @@ total(sums s)
 INLINE void
 widen(float *dst, const uint8_t *w, const enum weight_type type, size_t in)
 {
-	const size_t step = row_bytes(type, CHUNK);
+	const size_t step = weight_row_bytes(type, CHUNK);
 	struct chunk c;
 	float x[CHUNK];
 	size_t i, j;

@@ -13,36 +13,7 @@
 #define BLOCK_TYPES(X) X(WEIGHT_Q4_0) X(WEIGHT_Q4_1) X(WEIGHT_Q5_0) X(WEIGHT_Q5_1) \
 	X(WEIGHT_Q8_0) X(WEIGHT_MXFP4) X(WEIGHT_Q4_K) X(WEIGHT_Q5_K) X(WEIGHT_Q6_K)
 
-/* weight_row_bytes() of a type that is known when this is compiled */
-INLINE size_t
-row_bytes(const enum weight_type type, size_t n)
-{
-	switch (type) {
-	case WEIGHT_Q4_0:
-		return n / 32 * 18;
-	case WEIGHT_Q4_1:
-		return n / 32 * 20;
-	case WEIGHT_Q5_0:
-		return n / 32 * 22;
-	case WEIGHT_Q5_1:
-		return n / 32 * 24;
-	case WEIGHT_Q8_0:
-		return n / 32 * 34;
-	case WEIGHT_MXFP4:
-		return n / 32 * 17;
-	case WEIGHT_Q4_K:
-		return n / 256 * 144;
-	case WEIGHT_Q5_K:
-		return n / 256 * 176;
-	case WEIGHT_Q6_K:
-		return n / 256 * 210;
-	default:
-		return 0;
-	}
-}
-
-/* What makes codes signed that are stored without a sign: 128 more than the code is stored code +
- * this. */
+/* Returns the number to add to a stored code, so that the sum is 128 more than the signed code. */
 INLINE int
 code_base(const enum weight_type type)
 {
@@ -147,7 +118,7 @@ block_codes(const uint8_t *b, const enum weight_type type)
 INLINE void
 pair_codes(uint8_t *to, const uint8_t *b, const enum weight_type type)
 {
-	store_codes(to, block_codes(b, type), block_codes(b + row_bytes(type, 32), type));
+	store_codes(to, block_codes(b, type), block_codes(b + weight_row_bytes(type, 32), type));
 }
 
 /* The codes of groups 2p and 2p + 1 of Q4_K and Q5_K */
@@ -198,7 +169,7 @@ pair_codes(uint8_t *to, const uint8_t *b, const enum weight_type type)
 	const uint8_t *at = b + codes_at(type);
 	int i, q, n;
 
-	for (n = 0; n < 2; n++, at += row_bytes(type, 32))
+	for (n = 0; n < 2; n++, at += weight_row_bytes(type, 32))
 		for (i = 0; i < 32; i++) {
 			q = type == WEIGHT_Q8_0 ? at[i] : i < 16 ? at[i] & 15 : at[i - 16] >> 4;
 			if (type == WEIGHT_Q5_0 || type == WEIGHT_Q5_1)
@@ -311,7 +282,7 @@ mxfp4_scales(float *to, const uint8_t *w)
 INLINE void
 decode_blocks(struct chunk *c, const uint8_t *w, const enum weight_type type)
 {
-	const size_t bytes = row_bytes(type, 32);
+	const size_t bytes = weight_row_bytes(type, 32);
 	size_t g;
 
 	if (type != WEIGHT_MXFP4)
@@ -402,7 +373,7 @@ decode_part(struct chunk *c, const uint8_t *w, const enum weight_type type, size
 		return;
 	}
 	memset(part, 0, sizeof part);
-	memcpy(part, w, row_bytes(type, n));
+	memcpy(part, w, weight_row_bytes(type, n));
 	decode(c, part, type);
 }
 

@@ -6,20 +6,19 @@ enum { SUPER = 256 };           /* numbers of the largest blocks */
 static const struct type {
 	const char *name;
 	uint32_t block;              /* numbers */
-	size_t bytes;                /* of a block */
 } types[WEIGHT_TYPES] = {
-	[WEIGHT_F32] = { "f32", 1, 4 },
-	[WEIGHT_F16] = { "f16", 1, 2 },
-	[WEIGHT_BF16] = { "bf16", 1, 2 },
-	[WEIGHT_Q4_0] = { "q4_0", 32, 2 + 16 },
-	[WEIGHT_Q4_1] = { "q4_1", 32, 4 + 16 },
-	[WEIGHT_Q5_0] = { "q5_0", 32, 2 + 4 + 16 },
-	[WEIGHT_Q5_1] = { "q5_1", 32, 4 + 4 + 16 },
-	[WEIGHT_Q8_0] = { "q8_0", 32, 2 + 32 },
-	[WEIGHT_MXFP4] = { "mxfp4", 32, 1 + 16 },
-	[WEIGHT_Q4_K] = { "q4_k", SUPER, 4 + 12 + 128 },
-	[WEIGHT_Q5_K] = { "q5_k", SUPER, 4 + 12 + 32 + 128 },
-	[WEIGHT_Q6_K] = { "q6_k", SUPER, 128 + 64 + 16 + 2 },
+	[WEIGHT_F32] = { "f32", 1 },
+	[WEIGHT_F16] = { "f16", 1 },
+	[WEIGHT_BF16] = { "bf16", 1 },
+	[WEIGHT_Q4_0] = { "q4_0", 32 },
+	[WEIGHT_Q4_1] = { "q4_1", 32 },
+	[WEIGHT_Q5_0] = { "q5_0", 32 },
+	[WEIGHT_Q5_1] = { "q5_1", 32 },
+	[WEIGHT_Q8_0] = { "q8_0", 32 },
+	[WEIGHT_MXFP4] = { "mxfp4", 32 },
+	[WEIGHT_Q4_K] = { "q4_k", SUPER },
+	[WEIGHT_Q5_K] = { "q5_k", SUPER },
+	[WEIGHT_Q6_K] = { "q6_k", SUPER },
 };
 
 static int
@@ -32,12 +31,6 @@ uint32_t
 weight_block(enum weight_type type)
 {
 	return is_valid(type) ? types[type].block : 0;
-}
-
-size_t
-weight_row_bytes(enum weight_type type, size_t in)
-{
-	return is_valid(type) ? in / types[type].block * types[type].bytes : 0;
 }
 
 const char *
@@ -201,5 +194,5 @@ weight_to_f32(float *dst, const void *src, enum weight_type type, size_t n)
 		return;
 	}
 	for (i = 0; i < n; i += numbers)
-		block[type](dst + i, (const uint8_t *)src + i / numbers * types[type].bytes);
+		block[type](dst + i, (const uint8_t *)src + weight_row_bytes(type, i));
 }

@@ -26,14 +26,46 @@ enum weight_type {
 
 /* Numbers of a block: 1 for elements; 0 for an invalid type. */
 uint32_t weight_block(enum weight_type);
-/* Returns the bytes of a row of `in` numbers, a whole number of blocks. */
-size_t weight_row_bytes(enum weight_type, size_t in);
 /* "bf16", "q4_0", "q4_k"; NULL for an invalid type. */
 const char *weight_type_name(enum weight_type);
 
 /* dst[n] f32 <- n numbers, whole blocks, exactly as ggml's dequantize_row functions: f32
  * arithmetic, each step rounded. src may be unaligned. */
 void weight_to_f32(float *dst, const void *src, enum weight_type, size_t n);
+
+/* Returns the bytes of a row of `in` numbers, a whole number of blocks; 0 for an invalid type.
+ * Inline, because loops over blocks know their type when they are compiled. */
+static inline size_t
+weight_row_bytes(enum weight_type type, size_t in)
+{
+	switch (type) {
+	case WEIGHT_F32:
+		return in * 4;
+	case WEIGHT_F16:
+	case WEIGHT_BF16:
+		return in * 2;
+	case WEIGHT_Q4_0:
+		return in / 32 * 18;
+	case WEIGHT_Q4_1:
+		return in / 32 * 20;
+	case WEIGHT_Q5_0:
+		return in / 32 * 22;
+	case WEIGHT_Q5_1:
+		return in / 32 * 24;
+	case WEIGHT_Q8_0:
+		return in / 32 * 34;
+	case WEIGHT_MXFP4:
+		return in / 32 * 17;
+	case WEIGHT_Q4_K:
+		return in / 256 * 144;
+	case WEIGHT_Q5_K:
+		return in / 256 * 176;
+	case WEIGHT_Q6_K:
+		return in / 256 * 210;
+	default:
+		return 0;
+	}
+}
 
 /* Of a block of MXFP4: half of 2^(e - 127), by which twice the codes are multiplied: these are
  * integers. */
