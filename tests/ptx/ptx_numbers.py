@@ -190,11 +190,11 @@ def copysign(o):
     return o.put(0, "f32", f"copysignf({o.value(2, 'f32')}, {o.value(1, 'f32')})")
 
 
-@form(r"rcp\.(?:rn\.(?P<t>f32|f64)|approx\.ftz\.f32)")
-def rcp(o, t):
+@form(r"rcp\.(?:rn\.(?P<t>f32|f64)|approx\.ftz\.(?P<near>f32|f64))")
+def rcp(o, t, near):
     """1 / x"""
-    if t is None:
-        return o.put(0, "f32", f"rcp_ftz({o.value(1, 'f32')})")
+    if near:
+        return o.put(0, near, f"rcp_ftz({o.value(1, near)})")
     return o.put(0, t, f"1 / {o.value(1, t)}")
 
 

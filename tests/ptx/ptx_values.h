@@ -209,6 +209,10 @@ approximate(f32 x)
 static inline f32 ex2(f32 x) { return x == 0 ? 1 : approximate(exp2f(x)); }
 static inline f32 ex2_ftz(f32 x) { return ftz(ex2(ftz(x))); }
 static inline f32 rcp_ftz(f32 x) { return ftz(approximate(1 / ftz(x))); }
+static inline f64 upper_half(f64 x) { return bits_f64(value_of<u64>(x) >> 32 << 32); }
+static inline f64 ftz(f64 x) { return fabs(x) < 0x1p-1022 ? copysign(0, x) : x; }
+/* Of the upper 32 bits alone */
+static inline f64 rcp_ftz(f64 x) { return ftz(upper_half(1 / ftz(upper_half(x)))); }
 static inline f32 saturated(f32 x) { return x != x ? 0 : fminf(fmaxf(x, 0), 1); }
 
 static inline f32

@@ -268,7 +268,8 @@ make_layer(struct layer *l, struct device *d, const float *x)
 	for (i = 0; i < ROWS; i++)
 		pos[i] = i;
 	*l = (struct layer){ .x = to_device(d, x, 5 * ROWS * D * 4),
-		.norm = { to_device(d, x, D * 4), EPS }, .pos = to_device(d, pos, sizeof pos),
+		.norm = { .w = to_device(d, x, D * 4), .eps = EPS },
+		.pos = to_device(d, pos, sizeof pos),
 		.freq = to_device(d, freq, sizeof freq), .start = { 0, ROWS },
 		.capacity = { ROWS, ROWS } };
 	l->xn = l->x + ROWS * D;

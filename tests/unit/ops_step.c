@@ -193,7 +193,8 @@ open_small(struct small *s, struct device *d, enum kv_dtype type, uint32_t E)
 
 	*s = (struct small){ .on = d, .embed = matrix(d, type, V, D), .q = matrix(d, type, H * E,
 	    D), .k = matrix(d, type, G * E, D), .v = matrix(d, type, G * E, D),
-	    .o = matrix(d, type, D, H * E), .norm = { to_device(d, ones, D * 4), 1e-5f } };
+	    .o = matrix(d, type, D, H * E),
+	    .norm = { .w = to_device(d, ones, D * 4), .eps = 1e-5f } };
 	s->ffn = (struct ffn){ s->norm, matrix(d, type, F, D), matrix(d, type, F, D),
 	    matrix(d, type, D, F), 0 };
 	open_rows(s, type, E);
