@@ -101,6 +101,34 @@ cpu_split_pairs(struct dev *d, float *x, uint32_t N, uint32_t heads, uint32_t E,
 		cpu_run(d, split_row, &s, N, N * s.heads * s.width);
 }
 
+struct scale_rows {
+	float *x;
+	const float *s;
+	size_t width;
+};
+
+static void
+scale_row(void *arg, size_t n, int thread)
+{
+	const struct scale_rows *r = arg;
+	const float by = 1 / (1 + expf(-r->s[n]));
+	float *x = r->x + n * r->width;
+	size_t i;
+
+	(void)thread;
+	for (i = 0; i < r->width; i++)
+		x[i] *= by;
+}
+
+void
+cpu_scale_rows(struct dev *d, float *x, const float *s, uint32_t N, uint32_t D)
+{
+	struct scale_rows r = { x, s, D };
+
+	if (d->error[0] == '\0')
+		cpu_run(d, scale_row, &r, N, N * r.width);
+}
+
 enum { PART = 1024 };           /* numbers that a thread takes */
 
 struct activate {

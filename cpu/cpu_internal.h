@@ -275,6 +275,10 @@ int cpu_bf16_takes(enum weight_type);
 /* matmul() of at most 64 rows of x and w in blocks */
 op_matmul cpu_blocks_matmul;
 
+/* Does matmul() read weights of that type once and widen them in registers, for so many rows of
+ * x? */
+int cpu_few_rows(const struct dev *, size_t N, enum weight_type);
+
 /* dst[n][in] f32 <- rows first .. first+n-1 of w, of any type */
 void cpu_widen_rows(const struct simd *, float *dst, const struct mat *w, size_t first, size_t n);
 
@@ -378,5 +382,7 @@ op_swiglu cpu_swiglu;
 op_temper cpu_temper;
 op_layernorm cpu_layernorm;
 op_split_pairs cpu_split_pairs;
+op_experts cpu_experts;
+op_scale_rows cpu_scale_rows;
 
 #endif

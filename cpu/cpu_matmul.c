@@ -103,6 +103,14 @@ warm_up(struct dev *d)
 	d->warm = 1;
 }
 
+int
+cpu_few_rows(const struct dev *d, size_t N, enum weight_type type)
+{
+	if (d->bf16 != NULL && N > SKINNY_BF16 && cpu_bf16_takes(type))
+		return 0;
+	return N <= GEMV_ROWS;
+}
+
 void
 cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
     uint32_t N, int add)

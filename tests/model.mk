@@ -2,7 +2,8 @@
 
 model_folder_o = $(patsubst %,$(O)/src/ops/%.o,device_block weight_type) \
     $(patsubst %,$(O)/src/model/%.o,\
-    bind_layer config config_keys config_kind config_rope config_scale config_values config_window \
+    bind_experts bind_layer config config_experts config_keys config_kind config_rope \
+    config_scale config_values config_window \
     config_wrapper family file_kind folder gguf gguf_arch gguf_config gguf_rope gguf_tensors \
     gguf_type gguf_value leftovers model model_files notice overrides rope row_order safetensors \
     safetensors_shards tensor_shape weights_hash weights_known)

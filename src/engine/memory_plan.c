@@ -83,7 +83,8 @@ struct memory_plan
 memory_plan(const struct model *m, const struct memory_demand *d)
 {
 	const struct kv_model *id = &m->id;
-	const uint64_t widest = id->ffn > id->hidden ? id->ffn : id->hidden;
+	const uint64_t width = model_network_width(m);
+	const uint64_t widest = width > id->hidden ? width : id->hidden;
 
 	struct memory_plan p = { .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter +
 	        d->gate,

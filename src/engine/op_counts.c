@@ -65,6 +65,7 @@ PASS(temper, (struct dev *d, float *x, const uint32_t *pos, uint32_t N, uint32_t
     uint32_t period), x, pos, N, D, beta, period)
 PASS(repeat_heads, (struct dev *d, float *y, const float *x, size_t n, uint32_t times, uint32_t E),
     y, x, n, times, E)
+PASS(scale_rows, (struct dev *d, float *x, const float *s, uint32_t N, uint32_t D), x, s, N, D)
 PASS(activate, (struct dev *d, float *x, size_t n, enum activation act), x, n, act)
 PASS(gate_scores, (struct dev *d, float *score, const float *q, const float *k,
     const struct gate_sinks *w, uint32_t N), score, q, k, w, N)
@@ -227,6 +228,14 @@ counted_ffn(struct dev *d, float *x, const struct ffn *w, float *xn, float *gate
 }
 
 static void
+counted_experts(struct dev *d, float *y, const float *x, const struct experts *e, void *scratch,
+    uint32_t N)
+{
+	of(d)->under->experts(of(d)->dev, y, x, e, scratch, N);
+	count_experts(of(d), e, scratch, N);
+}
+
+static void
 counted_attend(struct dev *d, float *o, float *lse, const struct query *q, const struct
     layer_rows *l)
 {
@@ -369,7 +378,7 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(layernorm); COUNTED(matmul); COUNTED(rope); COUNTED(split_pairs);
 	COUNTED(append); COUNTED(compact); COUNTED(round);
 	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix);
-	COUNTED(temper); COUNTED(repeat_heads);
+	COUNTED(temper); COUNTED(repeat_heads); COUNTED(experts); COUNTED(scale_rows);
 	COUNTED(project);
 	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend);
 	COUNTED(attend_each); COUNTED(attend_apart);

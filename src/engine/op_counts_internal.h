@@ -30,6 +30,8 @@ struct counter {
 
 void count_product(struct counter *, const struct mat *w, uint32_t N);
 void count_ffn(struct counter *, const struct ffn *, uint32_t N);
+/* after the op: it has filled scratch */
+void count_experts(struct counter *, const struct experts *, void *scratch, uint32_t N);
 void count_append(struct counter *, const struct layer_rows *, uint32_t N);
 /* output: 1 with values, 0 for keys only */
 void count_attend(struct counter *, const struct query *, const struct layer_rows *, int output);

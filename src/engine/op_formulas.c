@@ -59,6 +59,29 @@ count_ffn(struct counter *c, const struct ffn *w, uint32_t N)
 	count_product(c, &w->down, N);
 }
 
+/* Each row meets K experts; the weights of an expert are read once for all its rows. Where the host
+ * does not see which ones rows have chosen, as if each row had chosen others. */
+void
+count_experts(struct counter *c, const struct experts *e, void *scratch, uint32_t N)
+{
+	const struct expert_mats *mats[] = { &e->gate, &e->up, &e->down };
+	const uint64_t places = (uint64_t)N * e->router.chosen, M = e->router.experts;
+	struct op_counts *a = account(c);
+	struct expert_rows rows;
+	uint64_t busy = places < M ? places : M;
+	size_t i;
+
+	expert_rows_at(&rows, scratch, e, N);
+	if (c->under->shares_memory && c->under->sync(c->dev) == NULL)
+		busy = rows.busy[0];
+	count_product(c, &e->router.w, N);
+	for (i = 0; i < sizeof mats / sizeof mats[0]; i++) {
+		a->products += 2 * places * mats[i]->in * mats[i]->out;
+		a->weights += busy * mats[i]->out *
+		    (uint64_t)weight_row_bytes(mats[i]->type, mats[i]->in);
+	}
+}
+
 void
 count_append(struct counter *c, const struct layer_rows *rows, uint32_t N)
 {

@@ -91,7 +91,11 @@ add_network(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 {
 	const struct model_layer *w = &m->layer[l];
 
-	if (w->ffn_adds != NULL || w->ffn_bias.up != NULL)
+	if (w->experts.router.experts > 0)
+		run_mixture(m->ops, m->dev, ws->x, &w->ffn, &w->experts, &w->shared_score,
+		    w->ffn_adds, &(struct mixture_scratch){ ws->xn, ws->mixed, ws->gate, ws->up,
+		    ws->shared_score, ws->expert_rows }, N);
+	else if (w->ffn_adds != NULL || w->ffn_bias.up != NULL)
 		run_ffn_with(m->ops, m->dev, ws->x, &w->ffn, &w->ffn_bias, w->ffn_adds, ws->xn,
 		    ws->gate, ws->up, N);
 	else
@@ -115,8 +119,11 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	if (a == NULL)
 		return;
 	lora_add(m->ops, m->dev, ws->x, ws->o, &a->layer[l].o, a->scratch, N);
-	lora_ffn(m->ops, m->dev, ws->x, &w->ffn, &a->layer[l], ws->xn, ws->gate, ws->up, a->scratch,
-	    N);
+	if (w->experts.router.experts > 0)
+		add_network(m, ws, l, N);
+	else
+		lora_ffn(m->ops, m->dev, ws->x, &w->ffn, &a->layer[l], ws->xn, ws->gate, ws->up,
+		    a->scratch, N);
 }
 
 /* Adds the queries in ws->q, before rotary embedding, to the statistics of their sequences. */

@@ -14,6 +14,10 @@ struct workspace {
 	/* device [N][G / kv_copies][E] as the weights make them; NULL with one copy */
 	float *weight_k, *weight_v;
 	float *gate, *up;              /* device [N][F] */
+	/* device, of a mixture of experts; NULL: the model has none. [N][D], [N], and
+	 * expert_rows_at()'s */
+	float *mixed, *shared_score;
+	void *expert_rows;
 	float *lse;                    /* device [N][H] log-sum-exps of attention */
 	float *logits;                 /* device [V] */
 	uint32_t *pos;                 /* device [N] */

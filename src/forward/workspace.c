@@ -3,6 +3,18 @@
 
 #include "forward/forward_internal.h"
 
+/* Scratch of the mixture for so many rows; 0: the model has none */
+static size_t
+experts_bytes(const struct model *m, size_t rows)
+{
+	const struct mixture *x = &m->mixture;
+	const struct experts e = { .router = x->router, .down = { .out = m->id.hidden,
+		.in = x->width } };
+	struct expert_rows parts;
+
+	return x->router.experts > 0 ? expert_rows_at(&parts, NULL, &e, rows) : 0;
+}
+
 struct workspace *
 workspace_new(const struct model *m, uint32_t rows)
 {
@@ -28,8 +40,13 @@ workspace_new(const struct model *m, uint32_t rows)
 		ws->weight_k = m->ops->alloc(m->dev, N * weight_dim * f);
 		ws->weight_v = m->ops->alloc(m->dev, N * weight_dim * f);
 	}
-	ws->gate = m->ops->alloc(m->dev, N * id->ffn * f);
-	ws->up = m->ops->alloc(m->dev, N * id->ffn * f);
+	ws->gate = m->ops->alloc(m->dev, N * model_network_width(m) * f);
+	ws->up = m->ops->alloc(m->dev, N * model_network_width(m) * f);
+	if (experts_bytes(m, N) > 0) {
+		ws->mixed = m->ops->alloc(m->dev, N * id->hidden * f);
+		ws->shared_score = m->ops->alloc(m->dev, N * f);
+		ws->expert_rows = m->ops->alloc(m->dev, experts_bytes(m, N));
+	}
 	ws->lse = m->ops->alloc(m->dev, N * id->query_heads * f);
 	ws->logits = m->ops->alloc(m->dev, id->vocabulary * f);
 	ws->pos = m->ops->alloc(m->dev, N * sizeof *ws->pos);
@@ -39,7 +56,8 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->gate_scores = calloc(N * id->kv_heads, f);
 	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
 	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x ||
-	    !ws->gate_scores || (m->kv_copies > 1 && (!ws->weight_k || !ws->weight_v))) {
+	    !ws->gate_scores || (m->kv_copies > 1 && (!ws->weight_k || !ws->weight_v)) ||
+	    (experts_bytes(m, N) > 0 && (!ws->mixed || !ws->shared_score || !ws->expert_rows))) {
 		workspace_free(ws, m);
 		return NULL;
 	}
@@ -52,9 +70,12 @@ workspace_bytes(const struct model *m, uint32_t rows)
 	const struct kv_model *id = &m->id;
 	const uint32_t weight_heads = m->kv_copies > 1 ? model_weight_heads(m) : 0;
 	uint64_t E = id->head_width, floats = 2 * (uint64_t)id->hidden + id->query_heads * 2 * E +
-	    (id->kv_heads + weight_heads) * 2 * E + 2 * (uint64_t)id->ffn + id->query_heads;
+	    (id->kv_heads + weight_heads) * 2 * E + 2 * model_network_width(m) +
+	    id->query_heads;
 
-	return rows * (floats * sizeof(float) + sizeof(uint32_t)) +
+	if (m->mixture.router.experts > 0)
+		floats += id->hidden + 1;
+	return experts_bytes(m, rows) + rows * (floats * sizeof(float) + sizeof(uint32_t)) +
 	    id->vocabulary * sizeof(float);
 }
 
@@ -73,6 +94,9 @@ workspace_free(struct workspace *ws, const struct model *m)
 	m->ops->free(m->dev, ws->weight_v);
 	m->ops->free(m->dev, ws->gate);
 	m->ops->free(m->dev, ws->up);
+	m->ops->free(m->dev, ws->mixed);
+	m->ops->free(m->dev, ws->shared_score);
+	m->ops->free(m->dev, ws->expert_rows);
 	m->ops->free(m->dev, ws->lse);
 	m->ops->free(m->dev, ws->logits);
 	m->ops->free(m->dev, ws->pos);

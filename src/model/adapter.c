@@ -25,6 +25,9 @@
 	FAMILY_ROPE_WIDTH | FAMILY_ROPE_SKIP | FAMILY_WINDOW_SWITCH | FAMILY_NEEDS_KV_HEADS | \
 	FAMILY_WINDOW | FAMILY_LAYER_TYPES)
 
+/* Of adapter_linears: gate, up and down */
+#define NETWORK_LINEARS (7u << 4)
+
 struct adapter_loader {
 	struct adapter *a;
 	const struct overrides *overrides;      /* no_overrides while binding to the device */
@@ -201,6 +204,9 @@ read_folder(struct adapter_loader *ld, const char *dir)
 	    !family_has_usual_tensors(a->model->family))
 		return FAIL(ld, MODEL_EUNSUPPORTED, dir, "lookahead adapters are not supported for "
 		    "models of type %s%s", id->architecture, id->mlp_bias ? " with mlp_bias" : "");
+	if (a->model->mixture.router.experts > 0 && (c.linears & NETWORK_LINEARS) != 0)
+		return FAIL(ld, MODEL_EUNSUPPORTED, dir, "target_modules: gate_proj, up_proj and "
+		    "down_proj are not supported for a mixture of experts (%s)", id->architecture);
 	if (c.weights[0] != '\0' &&
 	    (rc = model_has_weights(a->model, c.weights, ld->err, ld->errlen)) <= WEIGHTS_OTHER)
 		return rc < 0 ? rc : FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, but "

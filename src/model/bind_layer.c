@@ -102,6 +102,20 @@ bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, stru
 }
 
 int
+bind_tensor_of_all(struct loader *ld, const struct tensor *t, uint32_t n, uint32_t out, uint32_t in,
+    struct mat *w)
+{
+	int rc = tensor_check(t, (const uint64_t[]){ n, out, in }, 3, ld->err, ld->errlen);
+
+	if (rc != MODEL_OK)
+		return rc;
+	if ((uint64_t)n * out > UINT32_MAX)
+		return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: too many rows", t->name);
+	ld->needed[t - safetensors_at(ld->m->files, 0)] = 1;
+	return bind_rows(ld, t, 0, n * out, in, w);
+}
+
+int
 bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 {
 	void *host, *device, *copy = NULL;
@@ -163,8 +177,7 @@ bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm
 	return rc;
 }
 
-/* full <- the name of a part of layer l, .weight or .bias behind it. Returns full */
-static const char *
+const char *
 part_name(const struct loader *ld, uint32_t l, const char *part, const char *what,
     char full[TENSOR_NAME])
 {
@@ -173,14 +186,6 @@ part_name(const struct loader *ld, uint32_t l, const char *part, const char *wha
 	snprintf(name, sizeof name, "%s.%u.%s", ld->m->family->names->layers, l, part);
 	return tensor_name(ld->m, name, what, full);
 }
-
-/* A part of a layer that is a matrix, or one of several on top of each other in one tensor */
-struct part {
-	const char *name;       /* NULL: the tensor of the part before it, behind its rows */
-	uint32_t out, in;
-	struct mat *w;
-	const float **bias;     /* NULL: none */
-};
 
 /* Rows of the tensor that part p begins, and how many parts it has */
 static uint32_t
@@ -193,7 +198,7 @@ rows_together(const struct part *p, size_t left, size_t *parts)
 	return rows;
 }
 
-static int
+int
 bind_parts(struct loader *ld, uint32_t l, const struct part *p, size_t n)
 {
 	const struct tensor *t;
@@ -248,6 +253,8 @@ bind_projections(struct loader *ld, uint32_t l)
 	y->ffn.act = ld->m->family->act;
 	if ((rc = bind_parts(ld, l, attention, 4)) != MODEL_OK)
 		return rc;
+	if (model_layer_has_experts(ld->m, l))
+		return bind_experts(ld, l);
 	return bind_parts(ld, l, gated ? network : network + 1, gated ? 3 : 2);
 }
 

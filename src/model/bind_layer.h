@@ -29,13 +29,32 @@ struct loader {
 const char *tensor_name(const struct model *, const char *name, const char *what,
     char full[TENSOR_NAME]);
 
+/* full <- the name of a part of layer l, with what behind it. Returns full */
+const char *part_name(const struct loader *, uint32_t l, const char *part, const char *what,
+    char full[TENSOR_NAME]);
+
+/* A part of a layer that is a matrix, or one of several on top of each other in one tensor */
+struct part {
+	const char *name;       /* NULL: the tensor of the part before it, behind its rows */
+	uint32_t out, in;
+	struct mat *w;
+	const float **bias;     /* NULL: none */
+};
+
 /* Each looks a tensor up, which must be there in this shape, and binds it where the constants have
  * memory. Returns MODEL_*. */
 int bind_matrix(struct loader *, const char *name, uint32_t out, uint32_t in, struct mat *);
 int bind_vector(struct loader *, const char *name, uint32_t n, const float **);
+/* n parts of layer l, in order */
+int bind_parts(struct loader *, uint32_t l, const struct part *, size_t n);
+/* A tensor [n][out][in], as one matrix [n out][in] */
+int bind_tensor_of_all(struct loader *, const struct tensor *, uint32_t n, uint32_t out,
+    uint32_t in, struct mat *);
 /* NAME.weight, and NAME.bias where norms have biases */
 int bind_norm(struct loader *, const char *name, uint32_t width, struct norm *);
 /* Matrices, biases and norms of layer l */
 int bind_layer(struct loader *, uint32_t l);
+/* The mixture of experts of layer l, without its norm */
+int bind_experts(struct loader *, uint32_t l);
 
 #endif

@@ -188,7 +188,7 @@ read_config(struct config *c, struct model *m)
 	    (rc = read_biases(c, id)) != MODEL_OK || (rc = config_multipliers(c, m)) != MODEL_OK ||
 	    (rc = config_flag(c, c->json, "tie_word_embeddings", &id->tied_embeddings)) !=
 	    MODEL_OK || (rc = config_rope(c, m)) != MODEL_OK ||
-	    (rc = config_window(c, m)) != MODEL_OK)
+	    (rc = config_window(c, m)) != MODEL_OK || (rc = config_experts(c, m)) != MODEL_OK)
 		return rc;
 	strcpy(id->architecture, c->family->type);
 	return read_tokens(c, m);

@@ -1,8 +1,8 @@
 /* config_internal.h - what the parts of the configuration reader share
  *
  * config.c reads sizes, config_kind.c what a model is, config_keys.c judges keys, config_rope.c
- * reads rotary embedding, config_window.c windows, config_scale.c multipliers, config_wrapper.c
- * takes the text part of a model. Included by them only. */
+ * reads rotary embedding, config_window.c windows, config_scale.c multipliers, config_experts.c
+ * mixtures of experts, config_wrapper.c takes the text part of a model. Included by them only. */
 #ifndef KVPIPE_CONFIG_INTERNAL_H
 #define KVPIPE_CONFIG_INTERNAL_H
 
@@ -63,6 +63,9 @@ int config_check_keys(struct config *);
 int config_rope(struct config *, struct model *);
 /* The windows of id, behind the rope fields. */
 int config_window(struct config *, struct model *);
+/* The mixture of experts of m, behind the sizes. config_experts_key(): is the key one of it? */
+int config_experts(struct config *, struct model *);
+int config_experts_key(const struct config *, const char *name);
 /* Multipliers and softcaps of m and its id. */
 int config_multipliers(struct config *, struct model *);
 

@@ -206,7 +206,7 @@ check_key(struct config *c, const char *name, const json_t *v)
 	char text[64];
 	size_t i;
 
-	if (json_is_null(v) || harmless_name(name))
+	if (json_is_null(v) || harmless_name(name) || config_experts_key(c, name))
 		return MODEL_OK;
 	if (strcmp(name, "auto_map") == 0)
 		return check_auto_map(c, v);

@@ -61,7 +61,52 @@ static const struct tensor_names
 	around = { FILES, ATTENTION, GATED, AROUND },
 	gemma3 = { FILES, ATTENTION, HEAD_NORMS, GATED, AROUND };
 
+#define MLP_EXPERTS \
+	.router = "mlp.gate", .experts = "mlp.experts", .gate = "gate_proj", .up = "up_proj", \
+	.down = "down_proj", .gate_up = "mlp.experts.gate_up_proj", \
+	.all_down = "mlp.experts.down_proj"
+#define SHARED_EXPERTS \
+	.correction = "mlp.gate.e_score_correction_bias", \
+	.shared_gate = "mlp.shared_experts.gate_proj", .shared_up = "mlp.shared_experts.up_proj", \
+	.shared_down = "mlp.shared_experts.down_proj"
+#define GRANITE_EXPERTS \
+	.router = "block_sparse_moe.router.layer", .gate_up = "block_sparse_moe.input_linear", \
+	.all_down = "block_sparse_moe.output_linear"
+
+static const struct expert_names
+	mlp_experts = { MLP_EXPERTS },
+	shared_experts = { MLP_EXPERTS, SHARED_EXPERTS },
+	gated_experts = { MLP_EXPERTS, .shared_gate = "mlp.shared_expert.gate_proj",
+	    .shared_up = "mlp.shared_expert.up_proj", .shared_down = "mlp.shared_expert.down_proj",
+	    .shared_score = "mlp.shared_expert_gate" },
+	mixtral_experts = { .router = "block_sparse_moe.gate",
+	    .experts = "block_sparse_moe.experts", .gate = "w1", .up = "w3", .down = "w2" },
+	granite_experts = { GRANITE_EXPERTS },
+	granite_shared = { GRANITE_EXPERTS, .shared_gate_up = "shared_mlp.input_linear",
+	    .shared_down = "shared_mlp.output_linear" };
+
+#define DEEPSEEK_ROUTER \
+	(EXPERTS_WIDTH | EXPERTS_NORM | EXPERTS_FIRST | EXPERTS_GROUPS | EXPERTS_SCALE | \
+	EXPERTS_SHARED | EXPERTS_METHOD | EXPERTS_CORRECTED | EXPERTS_TWO_BEST)
+
+static const struct family_experts
+	mixtral = { 0, 8, 2, 0, 0, ROUTER_SOFTMAX, 1, &mixtral_experts },
+	granitemoe = { 0, 8, 2, 0, 0, ROUTER_SOFTMAX, 1, &granite_experts },
+	granitemoeshared = { EXPERTS_SHARED_WIDTH, 8, 2, 0, 0, ROUTER_SOFTMAX, 1, &granite_shared },
+	olmoe = { EXPERTS_NORM, 64, 8, 0, 0, ROUTER_SOFTMAX, 0, &mlp_experts },
+	qwen2_moe = { EXPERTS_WIDTH | EXPERTS_NORM | EXPERTS_STEP | EXPERTS_SHARED_WIDTH, 60, 4, 0,
+	    0, ROUTER_SOFTMAX, 0, &gated_experts },
+	qwen3_moe = { EXPERTS_WIDTH | EXPERTS_NORM | EXPERTS_STEP, 128, 8, 0, 0, ROUTER_SOFTMAX, 0,
+	    &mlp_experts },
+	glm4_moe = { DEEPSEEK_ROUTER, 128, 8, 1, 1, ROUTER_SIGMOID, 1, &shared_experts },
+	dots1 = { DEEPSEEK_ROUTER, 0, 0, 0, 0, ROUTER_SIGMOID, 0, &shared_experts };
+
 static const struct key_alias
+	local_experts[] = { { "num_local_experts", "num_experts" }, { NULL, NULL } },
+	granite_keys[] = { { "num_local_experts", "num_experts" },
+	    { "shared_intermediate_size", "shared_expert_intermediate_size" }, { NULL, NULL } },
+	qwen2_moe_keys[] = { { "qkv_bias", "attention_bias" }, { NULL, NULL } },
+	routed_experts[] = { { "n_routed_experts", "num_experts" }, { NULL, NULL } },
 	layer_norm_eps[] = { { "layer_norm_eps", "rms_norm_eps" }, { NULL, NULL } },
 	norm_eps[] = { { "norm_eps", "rms_norm_eps" }, { NULL, NULL } },
 	starcoder2_keys[] = { { "norm_epsilon", "rms_norm_eps" },
@@ -73,6 +118,34 @@ static const struct key_alias
 	    { NULL, NULL } };
 
 static const struct family families[] = {
+	{ "mixtral", "MixtralForCausalLM", WINDOW | NEEDS_KV,
+	    .eps = 1e-5, .theta = 1e6, .names = &usual, .experts = &mixtral,
+	    .aliases = local_experts },
+	{ "qwen2_moe", "Qwen2MoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN |
+	    FAMILY_WINDOW_SWITCH | NEEDS_KV,
+	    .window = 4096, .biased = 1, .eps = 1e-6, .theta = 1e4, .names = &usual,
+	    .experts = &qwen2_moe, .aliases = qwen2_moe_keys },
+	{ "qwen3_moe", "Qwen3MoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WINDOW_SWITCH |
+	    NEEDS_KV,
+	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &head_norms,
+	    .experts = &qwen3_moe, .aliases = local_experts },
+	{ "olmoe", "OlmoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM,
+	    .eps = 1e-5, .theta = 1e4, .names = &head_norms, .experts = &olmoe,
+	    .aliases = local_experts },
+	{ "granitemoe", "GraniteMoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_MULTIPLIERS,
+	    .eps = 1e-6, .theta = 1e4, .names = &usual, .experts = &granitemoe,
+	    .aliases = granite_keys },
+	{ "granitemoeshared", "GraniteMoeSharedForCausalLM", FAMILY_ATTENTION_BIAS |
+	    FAMILY_MULTIPLIERS,
+	    .eps = 1e-6, .theta = 1e4, .names = &usual, .experts = &granitemoeshared,
+	    .aliases = granite_keys },
+	{ "glm4_moe", "Glm4MoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN |
+	    FAMILY_ROPE_WIDTH | NEEDS_KV,
+	    .rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .names = &usual, .experts = &glm4_moe,
+	    .aliases = routed_experts },
+	{ "dots1", "Dots1ForCausalLM", FAMILY_ATTENTION_BIAS | NEEDS_KV,
+	    .eps = 1e-6, .theta = 1e4, .names = &head_norms, .experts = &dots1,
+	    .aliases = routed_experts },
 	{ "llama", "LlamaForCausalLM", BIASES,
 	    .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "mistral", "MistralForCausalLM", WINDOW | NEEDS_KV,

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "ops/weights.h"
+#include "ops/experts.h"
 
 enum {
 	FAMILY_ATTENTION_BIAS = 1 << 0, /* attention_bias says whether q, k, v, o have biases */
@@ -54,6 +54,42 @@ struct tensor_names {
 	const char *attention_norm, *ffn_norm, *attention_adds, *ffn_adds, *q_norm, *k_norm;
 };
 
+/* What a family's configuration says of its experts */
+enum {
+	EXPERTS_WIDTH = 1 << 0,         /* moe_intermediate_size; else intermediate_size */
+	EXPERTS_NORM = 1 << 1,          /* norm_topk_prob: weights are renormalised */
+	EXPERTS_STEP = 1 << 2,          /* decoder_sparse_step, mlp_only_layers */
+	EXPERTS_FIRST = 1 << 3,         /* first_k_dense_replace, moe_layer_freq */
+	EXPERTS_GROUPS = 1 << 4,        /* n_group, topk_group */
+	EXPERTS_SCALE = 1 << 5,         /* routed_scaling_factor */
+	EXPERTS_SHARED = 1 << 6,        /* n_shared_experts, each as wide as an expert */
+	EXPERTS_SHARED_WIDTH = 1 << 7,  /* shared_expert_intermediate_size */
+	EXPERTS_METHOD = 1 << 8,        /* topk_method, scoring_func */
+	EXPERTS_CORRECTED = 1 << 9,     /* scores are corrected for the choice */
+	EXPERTS_TWO_BEST = 1 << 10,     /* a group has the sum of its two greatest scores */
+	EXPERTS_RANGE = 1 << 11         /* moe_layer_start_index, .._end_index, .._interval */
+};
+
+/* Tensors of experts, behind LAYERS.NUMBER, without .weight. NULL: none */
+struct expert_names {
+	const char *router, *correction;
+	/* of expert N: EXPERTS.N.GATE and so on; of all in one tensor: EXPERTS.GATE [M][F][D] */
+	const char *experts, *gate, *up, *down;
+	/* of all, gate and up on top of each other: [M][2 F][D]; and [M][D][F] */
+	const char *gate_up, *all_down;
+	/* the network that all rows take: shared_gate_up has both in one; how much it counts */
+	const char *shared_gate, *shared_up, *shared_gate_up, *shared_down, *shared_score;
+};
+
+struct family_experts {
+	unsigned flags;                 /* EXPERTS_* */
+	uint32_t count, chosen;         /* where num_experts and num_experts_per_tok are absent */
+	uint32_t shared, first;         /* where n_shared_experts and first_k_.. are absent */
+	enum router_scores scores;
+	int renormalise;                /* where norm_topk_prob is absent, or no key says so */
+	const struct expert_names *names;
+};
+
 struct family {
 	const char *type;               /* model_type */
 	const char *architecture;       /* the causal language model among its classes */
@@ -71,6 +107,7 @@ struct family {
 	enum activation act;            /* of the gate, or of a network without one */
 	enum family_norm norm;
 	const struct key_alias *aliases;        /* ends with NULL; NULL: none */
+	const struct family_experts *experts;   /* NULL: no mixture of experts */
 };
 
 /* NULL: none of that name. */

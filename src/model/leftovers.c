@@ -128,9 +128,19 @@ refuse(const struct tensor *t, size_t n, char *err, size_t errlen)
 	    pattern_of(t->name, pattern, sizeof pattern));
 }
 
+/* A layer behind the last one, which guesses further tokens (DeepSeek V3's multi-token
+ * prediction) */
+static int
+is_behind(const struct tensor *t, uint32_t layers)
+{
+	unsigned l;
+
+	return sscanf(t->name, "model.layers.%u.", &l) == 1 && l >= layers;
+}
+
 int
 leftovers_check(const struct safetensors *files, const uint8_t *needed, int wrapped,
-    const struct overrides *o, char *err, size_t errlen)
+    uint32_t layers, const struct overrides *o, char *err, size_t errlen)
 {
 	const struct tensor *t, *harmless = NULL, *refused = NULL;
 	size_t i, passed = 0, n = 0;
@@ -138,7 +148,7 @@ leftovers_check(const struct safetensors *files, const uint8_t *needed, int wrap
 	for (i = 0; (t = safetensors_at(files, i)) != NULL; i++) {
 		if (needed[i] || name_list_matches(&o->tensors, t->name))
 			continue;
-		if (is_harmless(t) || (wrapped && sees_images(t))) {
+		if (is_harmless(t) || (wrapped && sees_images(t)) || is_behind(t, layers)) {
 			passed++;
 			harmless = harmless == NULL ? t : harmless;
 		} else {

@@ -11,8 +11,9 @@
 
 /* needed: [tensors] 1 where the model has asked for the tensor. Of the others, says how many cannot
  * change what it computes. One that might is MODEL_EUNSUPPORTED, unless its name is in the
- * overrides. wrapped: those that see images are no part of the model. */
-int leftovers_check(const struct safetensors *, const uint8_t *needed, int wrapped,
+ * overrides. wrapped: those that see images are no part of the model, and so are those of layers
+ * from number `layers` on. */
+int leftovers_check(const struct safetensors *, const uint8_t *needed, int wrapped, uint32_t layers,
     const struct overrides *, char *err, size_t errlen);
 
 #endif

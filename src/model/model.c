@@ -199,9 +199,8 @@ open_folder(struct loader *ld, const char *dir)
 	if (m->layer == NULL || m->reordered == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = bind(ld)) != MODEL_OK ||
-	    (rc = leftovers_check(m->files, ld->needed, m->wrapped, ld->overrides, ld->err,
-	    ld->errlen)) !=
-	    MODEL_OK)
+	    (rc = leftovers_check(m->files, ld->needed, m->wrapped, m->mixture.predicts ?
+	    m->id.layers : UINT32_MAX, ld->overrides, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	m->constant_bytes = ld->constants.used;
 	m->matrix_bytes = ld->matrices;

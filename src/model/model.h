@@ -43,8 +43,22 @@ struct model_layer {
 	uint32_t window;                        /* positions that a query sees; 0: all */
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
 	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
-	struct ffn ffn;
+	struct ffn ffn;                         /* with experts: what all rows take beside them */
 	struct ffn_bias ffn_bias;
+	struct experts experts;                 /* router.experts 0: none */
+	struct mat shared_score;                /* [1][D] how much ffn counts; out 0: fully */
+};
+
+/* The mixture of experts of a configuration; router.experts 0: there is none */
+struct mixture {
+	struct router router;                   /* without weights */
+	int corrected;                          /* 1: scores are corrected for the choice */
+	uint32_t width;                         /* F of an expert */
+	/* of the network that all rows take beside them; 0: there is none */
+	uint32_t shared;
+	uint8_t layers[KV_LAYERS_MOST / 8];     /* a bit for each layer that has experts */
+	int everywhere;                         /* 1: all have */
+	int predicts;                           /* 1: files have layers behind the last one */
 };
 
 struct model {
@@ -66,6 +80,7 @@ struct model {
 	char *dir;
 	/* generation_config.json, else config.json; bos UINT32_MAX = none */
 	uint32_t bos, eos[MODEL_EOS_MAX], n_eos;
+	struct mixture mixture;
 	uint32_t max_position;                  /* as the configuration claims; informative */
 	/* rows must have lower positions, and why */
 	uint32_t position_end;                  /* UINT32_MAX: all may */
@@ -125,6 +140,20 @@ model_weight_heads(const struct model *m)
 /* Are the keys of a text of so many tokens rotated as those of the text that was expected last?
  * Only then can one have rows of the other. */
 int model_turns_alike(const struct model *, uint64_t tokens);
+
+static inline int
+model_layer_has_experts(const struct model *m, uint32_t l)
+{
+	return m->mixture.layers[l / 8] >> l % 8 & 1;
+}
+/* Returns the width of the widest network that all rows take. */
+static inline uint64_t
+model_network_width(const struct model *m)
+{
+	const uint32_t alone = m->mixture.everywhere ? 1 : m->id.ffn;
+
+	return alone > m->mixture.shared ? alone : m->mixture.shared;
+}
 
 /* Opens a folder for a device. Every tensor the architecture needs must be there with the right
  * shape; the message has both shapes. Tensors that it does not need are an error unless the

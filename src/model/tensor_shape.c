@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "model/model.h"
 #include "model/model_files.h"
@@ -21,24 +22,32 @@ show_shape(const struct tensor *t, char *text, size_t size)
 }
 
 int
+tensor_check(const struct tensor *t, const uint64_t *dim, unsigned ndim, char *err, size_t errlen)
+{
+	struct tensor want = { .ndim = ndim };
+	char a[96], b[96];
+
+	memcpy(want.dim, dim, ndim * sizeof *dim);
+	if (t->ndim != ndim || memcmp(t->dim, dim, ndim * sizeof *dim) != 0)
+		return model_file_fail(err, errlen, MODEL_EINVALID, t->file,
+		    "%s: want %s, file has %s", t->name, show_shape(&want, a, sizeof a),
+		    show_shape(t, b, sizeof b));
+	if (t->weight == 0 || (ndim == 1 && t->dtype == 0))
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is "
+		    "not supported: want BF16, F16 or F32", t->name, t->type);
+	return MODEL_OK;
+}
+
+int
 tensor_need(const struct safetensors *files, const char *where, const char *name, uint32_t rows,
     uint32_t cols, const struct tensor **out, char *err, size_t errlen)
 {
-	struct tensor want = { .ndim = cols == 0 ? 1 : 2, .dim = { rows, cols } };
 	const struct tensor *t = safetensors_find(files, name);
-	char a[96], b[96];
 
 	if (t == NULL)
 		return model_file_fail(err, errlen, MODEL_EINVALID, where, "no tensor %s", name);
-	if (t->ndim != want.ndim || t->dim[0] != rows || (cols != 0 && t->dim[1] != cols))
-		return model_file_fail(err, errlen, MODEL_EINVALID, t->file,
-		    "%s: want %s, file has %s", name, show_shape(&want, a, sizeof a),
-		    show_shape(t, b, sizeof b));
-	if (t->weight == 0 || (cols == 0 && t->dtype == 0))
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is "
-		    "not supported: want BF16, F16 or F32", name, t->type);
 	*out = t;
-	return MODEL_OK;
+	return tensor_check(t, (const uint64_t[]){ rows, cols }, cols == 0 ? 1 : 2, err, errlen);
 }
 
 int

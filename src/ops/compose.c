@@ -147,6 +147,30 @@ run_ffn_with(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
 	run_add(o, d, x, gate, &w->down, bias->down, r, xn, N);
 }
 
+void
+run_mixture(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
+    const struct experts *e, const struct mat *score, const struct residual *r,
+    const struct mixture_scratch *s, uint32_t N)
+{
+	const uint32_t D = e->down.out;
+
+	run_norm(o, d, s->xn, x, &w->norm, N, D);
+	o->experts(d, s->sum, s->xn, e, s->rows, N);
+	if (w->gate.out > 0) {
+		o->matmul(d, s->gate, s->xn, &w->gate, NULL, N, 0);
+		o->matmul(d, s->up, s->xn, &w->up, NULL, N, 0);
+		run_gate(o, d, s->gate, s->up, w, N);
+		if (score->out > 0) {
+			o->matmul(d, s->score, s->xn, score, NULL, N, 0);
+			o->scale_rows(d, s->gate, s->score, N, w->gate.out);
+		}
+		o->matmul(d, s->sum, s->gate, &w->down, NULL, N, 1);
+	}
+	if (r != NULL && r->norm.w != NULL)
+		run_norm(o, d, s->sum, s->sum, &r->norm, N, D);
+	o->mix(d, x, s->sum, (size_t)N * D, r != NULL ? r->scale : 1, 1);
+}
+
 uint32_t
 ops_tile(const struct ops *ops)
 {

@@ -47,6 +47,19 @@ void run_ffn_with(const struct ops *, struct dev *, float *x, const struct ffn *
     const struct ffn_bias *, const struct residual *, float *xn, float *gate, float *up,
     uint32_t N);
 
+/* Scratch of run_mixture(), device */
+struct mixture_scratch {
+	float *xn, *sum;             /* [N][D] */
+	float *gate, *up, *score;    /* [N][F], [N][F], [N] of a network for all rows */
+	void *rows;                  /* expert_rows_at()'s */
+};
+/* x[N][D] += what experts make of norm(x), and what the network has made of it that all rows take
+ * (ffn; gate.out 0: there is none), times the sigmoid of score . norm(x) (out 0: as it is).
+ * residual as run_add()'s. */
+void run_mixture(const struct ops *, struct dev *, float *x, const struct ffn *,
+    const struct experts *, const struct mat *score, const struct residual *,
+    const struct mixture_scratch *, uint32_t N);
+
 /* Returns how many rows run at once by default, which bounds the memory of activations. A GPU needs
  * more rows than a CPU to be busy. */
 uint32_t ops_tile(const struct ops *);

@@ -24,6 +24,7 @@
 
 #include "methods/reduce.h"
 #include "ops/entries.h"
+#include "ops/experts.h"
 #include "ops/rows.h"
 #include "ops/weights.h"
 
@@ -142,11 +143,11 @@ typedef const void *op_weights(struct dev *, const void *host, size_t bytes);
  * arguments in host arrays can.
  *
  * Rows may be appended between two launches. These ops use the lengths at each launch: embed_ids,
- * project, rope_append, ffn, mix and the ops that these are composed of; attend of at most 8 query
- * rows; the _each of these; argmax, copy and clear; pack_bits and bits_scores of an index that
- * lacks at most the newest whole entry; group_reduce and topk of lists that grow (struct counts);
- * attend_chosen and fetch_chosen of rows. All others use the lengths at the capture, which must
- * still hold. */
+ * project, rope_append, ffn, experts, mix and the ops that these are composed of; attend of at most
+ * 8 query rows; the _each of these; argmax, copy and clear; pack_bits and bits_scores of an index
+ * that lacks at most the newest whole entry; group_reduce and topk of lists that grow (struct
+ * counts); attend_chosen and fetch_chosen of rows. All others use the lengths at the capture, which
+ * must still hold. */
 typedef int op_graph_begin(struct dev *);
 
 /* Ends the capture and returns a number for graph_launch(), or 0 if the capture failed: nothing has
@@ -240,6 +241,18 @@ typedef void op_temper(struct dev *, float *x, const uint32_t *pos, uint32_t N, 
 /* y[n][times][E] <- x[n][E], each row so many times; y does not overlap x */
 typedef void op_repeat_heads(struct dev *, float *y, const float *x, size_t n, uint32_t times,
     uint32_t E);
+
+/* ---- mixtures of experts; both NULL: the backend has none ---- */
+
+/* y[N][D] <- for each row of x[N][D] the weighted sum of what its experts (experts.h) make of it,
+ * added in the order in which it chose them. scratch is expert_rows_at()'s; a backend where
+ * shares_memory leaves its lists filled. A row with a score that is not a number is NaN. Weights of
+ * an expert that no row chose are not read. */
+typedef void op_experts(struct dev *, float *y, const float *x, const struct experts *,
+    void *scratch, uint32_t N);
+
+/* x[N][D] <- x[n] / (1 + exp(-s[n])) */
+typedef void op_scale_rows(struct dev *, float *x, const float *s, uint32_t N, uint32_t D);
 
 /* ---- fused ops, optional: where the composition of other ops is as good, a backend has NULL, or
  * the op returns 0 and has done nothing; compose.h then runs the composition. An op that returns 1
@@ -512,6 +525,8 @@ struct ops {
 	op_mix *mix;
 	op_temper *temper;
 	op_repeat_heads *repeat_heads;
+	op_experts *experts;
+	op_scale_rows *scale_rows;
 	op_project *project;
 	op_rope_append *rope_append;
 	op_rope_append_each *rope_append_each;

@@ -146,6 +146,46 @@ CASES = {
                          "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),
     "gemma3-wrapped": ("Gemma3", dict(GELU, hidden_size=48, sliding_window=8,
                                       query_pre_attn_scalar=12, layer_types=[SLIDING, FULL] * 2)),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2,
+                            "intermediate_size": 24, "sliding_window": None,
+                            "router_jitter_noise": 0.0}),
+    "mixtral-window": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 1,
+                                   "intermediate_size": 24, "sliding_window": 13}),
+    "qwen2_moe": ("Qwen2Moe", {
+        "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 20, "norm_topk_prob": False, "qkv_bias": True,
+        "use_sliding_window": False, "decoder_sparse_step": 1, "mlp_only_layers": []}),
+    "qwen2_moe-layers": ("Qwen2Moe", {
+        "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "shared_expert_intermediate_size": 36, "norm_topk_prob": True, "qkv_bias": False,
+        "use_sliding_window": False, "decoder_sparse_step": 2, "mlp_only_layers": [3]}),
+    "qwen3_moe": ("Qwen3Moe", {
+        "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+        "use_sliding_window": False, "max_window_layers": 4}),
+    "qwen3_moe-layers": ("Qwen3Moe", {
+        "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+        "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [0, 2],
+        "attention_bias": True, "rope_scaling": YARN}),
+    "olmoe": ("Olmoe", {"num_experts": 9, "num_experts_per_tok": 3, "intermediate_size": 20,
+                        "hidden_size": HEADS * WIDTH, "norm_topk_prob": False, "clip_qkv": None}),
+    "granitemoe": ("GraniteMoe", {
+        "num_local_experts": 5, "num_experts_per_tok": 3, "intermediate_size": 24,
+        "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6,
+        "logits_scaling": 2.0}),
+    "granitemoeshared": ("GraniteMoeShared", {
+        "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 24,
+        "shared_intermediate_size": 28, "attention_multiplier": 0.3,
+        "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 3.0}),
+    "glm4_moe": ("Glm4Moe", {
+        "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+        "n_shared_experts": 1, "n_group": 3, "topk_group": 2, "first_k_dense_replace": 1,
+        "norm_topk_prob": True, "routed_scaling_factor": 1.7, "partial_rotary_factor": 0.5,
+        "attention_bias": True, "use_qk_norm": False}),
+    "dots1": ("Dots1", {
+        "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 12,
+        "n_shared_experts": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 2,
+        "norm_topk_prob": False, "routed_scaling_factor": 0.8, "sliding_window": None}),
     "mistral3": ("Mistral", {"sliding_window": None}),
     "mistral3-inner": ("Ministral3", {
         "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
@@ -157,7 +197,8 @@ CASES = {
 CASES.update({f"{name}-bf16": CASES[name] for name in (
     "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
     "olmo3", "exaone4", "ministral3", "glm", "glm4", "ernie4_5", "helium", "seed_oss", "internlm3",
-    "exaone", "arcee", "nemotron", "starcoder2", "phi", "stablelm", "olmo", "cohere", "cohere2")})
+    "exaone", "arcee", "nemotron", "starcoder2", "phi", "stablelm", "olmo", "cohere", "cohere2",
+    "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "glm4_moe", "dots1")})
 # Models that see images: (class, where the names of tensors say language_model, vision_config)
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 28,
           "num_attention_heads": 2, "patch_size": 14}
@@ -167,7 +208,8 @@ WRAPPED = {
     "mistral3-inner": ("Mistral3", "inner", dict(VISION, model_type="pixtral", head_dim=8)),
 }
 OUTSIDE = ("architectures", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype")
-MODEL_TYPES = {"Gemma3": "gemma3_text", "SeedOss": "seed_oss"}
+MODEL_TYPES = {"Gemma3": "gemma3_text", "SeedOss": "seed_oss", "Qwen2Moe": "qwen2_moe",
+               "Qwen3Moe": "qwen3_moe", "Glm4Moe": "glm4_moe"}
 # Tensors of a layer: those of Llama, and in place of some those that a family has. q, kv, D and F
 # are widths; None: there is none.
 ATTENTION = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
@@ -188,6 +230,20 @@ NAMES = {
                "v": "attn.attention.v_proj", "o": "attn.attention.out_proj",
                "gate": "mlp.c_fc_0", "up": "mlp.c_fc_1", "down": "mlp.c_proj"},
 }
+# Experts of a layer: the router, what its scores are corrected by, the matrices of each expert, of
+# all in one, and the network that all rows take with its width
+GLU = ("gate_proj", "up_proj", "down_proj")
+SPARSE = {"router": "mlp.gate", "each": "mlp.experts", "parts": GLU}
+GRANITE = {"router": "block_sparse_moe.router.layer", "all": "block_sparse_moe."}
+SHARED = dict(SPARSE, corrected="mlp.gate.e_score_correction_bias", shared="mlp.shared_experts.")
+EXPERTS = {
+    "Mixtral": {"router": "block_sparse_moe.gate", "each": "block_sparse_moe.experts",
+                "parts": ("w1", "w3", "w2")},
+    "Qwen2Moe": dict(SPARSE, shared="mlp.shared_expert.", score="mlp.shared_expert_gate"),
+    "Qwen3Moe": SPARSE, "Olmoe": SPARSE, "GraniteMoe": GRANITE,
+    "GraniteMoeShared": dict(GRANITE, shared_all="shared_mlp."),
+    "Glm4Moe": SHARED, "Dots1": SHARED,
+}
 BEFORE = (("input_layernorm", "D"), ("post_attention_layernorm", "D"))
 AFTER = (("post_attention_layernorm", "D"), ("post_feedforward_layernorm", "D"))
 HEAD = (("self_attn.q_norm", "E"), ("self_attn.k_norm", "E"))
@@ -196,16 +252,19 @@ AROUND = BEFORE + (("pre_feedforward_layernorm", "D"), ("post_feedforward_layern
 NORMS = {
     "Exaone4": AFTER + HEAD, "Olmo2": AFTER + WIDE, "Olmo3": AFTER + WIDE,
     "Glm4": BEFORE + (("post_self_attn_layernorm", "D"), ("post_mlp_layernorm", "D")),
-    "Gemma2": AROUND, "Gemma3": AROUND + HEAD, "Qwen3": BEFORE + HEAD,
+    "Gemma2": AROUND, "Gemma3": AROUND + HEAD, "Qwen3": BEFORE + HEAD, "Qwen3Moe": BEFORE + HEAD,
+    "Dots1": BEFORE + HEAD, "Olmoe": BEFORE + WIDE,
     "Phi": BEFORE[:1], "Cohere": BEFORE[:1], "Cohere2": BEFORE[:1], "Olmo": (),
     "Exaone": (("ln_1", "D"), ("ln_2", "D")),
 }
 BIASED_NORMS = ("Starcoder2", "Phi", "StableLm", "Nemotron")
-O_PLAIN = ("Glm", "Glm4", "SeedOss", "Helium", "StableLm", "Qwen2")    # o has no bias
+O_PLAIN = ("Glm", "Glm4", "SeedOss", "Helium", "StableLm", "Qwen2", "Qwen2Moe",
+           "Glm4Moe")                   # o has no bias
 # what says whether projections have biases, where it is not attention_bias and mlp_bias; or whether
 # they have
 BIAS_KEYS = {"Qwen2": (True, False), "Phi": (True, True), "Starcoder2": ("use_bias", "use_bias"),
-             "Ernie4_5": ("use_bias", "use_bias"), "StableLm": ("use_qkv_bias", False)}
+             "Ernie4_5": ("use_bias", "use_bias"), "StableLm": ("use_qkv_bias", False),
+             "Qwen2Moe": ("qkv_bias", False)}
 
 
 def is_bf16(name):
@@ -251,8 +310,8 @@ def file_name(name, tensor):
         tensor.startswith("model.") else tensor
 
 
-def projections(name, c):
-    """(tensor, rows, columns, with a bias) of a layer's matrices."""
+def projections(name, c, layer):
+    """(tensor, rows, columns, with a bias) of a layer's matrices, without experts."""
     family = CASES[name][0]
     names = {**ATTENTION, **NETWORK, **NAMES.get(family, {})}
     q, kv, D = HEADS * WIDTH, KV_HEADS * WIDTH, c["hidden_size"]
@@ -262,8 +321,48 @@ def projections(name, c):
     for part, (rows, columns) in shape.items():
         key = keys[part in ("gate_up", "gate", "up", "down")]
         biased = key if isinstance(key, bool) else c.get(key, False)
+        if part in NETWORK and has_experts(name, c, layer):
+            continue
         if names.get(part) is not None:
             yield names[part], rows, columns, biased and not (part == "o" and family in O_PLAIN)
+
+
+def has_experts(name, c, layer):
+    """By the rules of Qwen and of DeepSeek."""
+    return CASES[name][0] in EXPERTS and layer not in c.get("mlp_only_layers", ()) and \
+        (layer + 1) % c.get("decoder_sparse_step", 1) == 0 and \
+        layer >= c.get("first_k_dense_replace", 0)
+
+
+def network(prefix, parts, D, F):
+    gate, up, down = parts
+    return [(f"{prefix}{gate}.weight", (F, D)), (f"{prefix}{up}.weight", (F, D)),
+            (f"{prefix}{down}.weight", (D, F))]
+
+
+def experts(name, c):
+    """(tensor, shape) of a layer's mixture."""
+    is_ = EXPERTS[CASES[name][0]]
+    D, F = c["hidden_size"], c.get("moe_intermediate_size", c["intermediate_size"])
+    M = next(c[key] for key in ("num_local_experts", "num_experts", "n_routed_experts") if key in c)
+    shared = c.get("shared_expert_intermediate_size", c.get("n_shared_experts", 0) * F)
+    out = [(f"{is_['router']}.weight", (M, D))]
+    if "corrected" in is_:
+        out.append((is_["corrected"], (M,)))
+    for e in range(M if "each" in is_ else 0):
+        out += network(f"{is_['each']}.{e}.", is_["parts"], D, F)
+    if "all" in is_:
+        out += [(f"{is_['all']}input_linear.weight", (M, 2 * F, D)),
+                (f"{is_['all']}output_linear.weight", (M, D, F))]
+    if "shared" in is_:
+        out += network(is_["shared"], GLU, D, shared)
+    if "shared_all" in is_:
+        shared = c["shared_intermediate_size"]
+        out += [(f"{is_['shared_all']}input_linear.weight", (2 * shared, D)),
+                (f"{is_['shared_all']}output_linear.weight", (D, shared))]
+    if "score" in is_:
+        out.append((f"{is_['score']}.weight", (1, D)))
+    return out
 
 
 def norms(name, D):
@@ -278,10 +377,12 @@ def shapes(name, c):
     yield f"{names['embed']}.weight", (VOCAB, D)
     for n in range(LAYERS):
         layer = f"{names['layers']}.{n}."
-        for tensor, rows, columns, biased in projections(name, c):
+        for tensor, rows, columns, biased in projections(name, c, n):
             yield f"{layer}{tensor}.weight", (rows, columns)
             if biased:
                 yield f"{layer}{tensor}.bias", (rows,)
+        for tensor, shape in experts(name, c) if has_experts(name, c, n) else ():
+            yield f"{layer}{tensor}", shape
         for tensor, width in norms(name, D):
             yield f"{layer}{tensor}.weight", (width,)
             if family in BIASED_NORMS:

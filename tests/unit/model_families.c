@@ -229,7 +229,7 @@ static const struct {
 	    "want Mistral3ForConditionalGeneration" },
 	{ "{'num_layers':8}", MODEL_EUNSUPPORTED, "unknown key \"num_layers\"" },
 	{ "{'model_type':'bert'}", MODEL_EUNSUPPORTED, "\"bert\" is not supported (an encoder)" },
-	{ "{'model_type':'mixtral'}", MODEL_EUNSUPPORTED, "(a mixture of experts)" },
+	{ "{'model_type':'phimoe'}", MODEL_EUNSUPPORTED, "(a mixture of experts)" },
 	{ "{'model_type':'mistral','architectures':null,'mlp_bias':true}", MODEL_EUNSUPPORTED,
 	    "mlp_bias true is not supported" },
 	{ "{" SMOLLM3 "'no_rope_layers':[1,0]}", MODEL_EINVALID, "no_rope_layers: 2 layers, " },

@@ -440,7 +440,7 @@ main(int argc, char *argv[])
 		    { "index", test_indexes },
 		{ "quantised", test_quantised }, { "recent", test_recent },
 		{ "growth", test_growing },
-		{ "families", test_families },
+		{ "families", test_families }, { "experts", test_experts },
 	};
 	int verbose = 0, gpu = 0, all = 0, list = 0, a, first, named;
 	size_t i;

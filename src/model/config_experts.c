@@ -1,0 +1,232 @@
+/* config_experts.c - the mixture of experts of a configuration: which layers have one, its shape,
+ * and how the router chooses
+ *
+ * Families that have experts only: in others these keys are unknown ones (config_keys.c). */
+#include <string.h>
+
+#include "model/config_internal.h"
+
+/* Keys that are understood, in families that have all of these flags; and those that change
+ * nothing here */
+static const struct { const char *name; unsigned flags; } keys[] = {
+	{ "num_experts", 0 }, { "num_experts_per_tok", 0 },
+	{ "moe_intermediate_size", EXPERTS_WIDTH }, { "norm_topk_prob", EXPERTS_NORM },
+	{ "decoder_sparse_step", EXPERTS_STEP }, { "mlp_only_layers", EXPERTS_STEP },
+	{ "first_k_dense_replace", EXPERTS_FIRST }, { "moe_layer_freq", EXPERTS_FIRST },
+	{ "n_group", EXPERTS_GROUPS }, { "topk_group", EXPERTS_GROUPS },
+	{ "routed_scaling_factor", EXPERTS_SCALE }, { "n_shared_experts", EXPERTS_SHARED },
+	{ "shared_expert_intermediate_size", EXPERTS_SHARED_WIDTH },
+	{ "topk_method", EXPERTS_METHOD }, { "scoring_func", EXPERTS_METHOD },
+	{ "num_nextn_predict_layers", EXPERTS_METHOD }, { "num_mtp_layers", EXPERTS_METHOD },
+	/* training, and how it is spread over machines */
+	{ "output_router_logits", 0 }, { "router_jitter_noise", 0 }, { "input_jitter_noise", 0 },
+	{ "aux_loss_alpha", 0 }, { "seq_aux", 0 }, { "ep_size", 0 },
+};
+
+int
+config_experts_key(const struct config *c, const char *name)
+{
+	const struct family_experts *x = c->family->experts;
+	size_t i;
+
+	for (i = 0; x != NULL && i < sizeof keys / sizeof keys[0]; i++)
+		if (strcmp(keys[i].name, name) == 0)
+			return (x->flags & keys[i].flags) == keys[i].flags;
+	return 0;
+}
+
+/* A whole number that may be 0; fallback where it is absent. */
+static int
+read_whole(struct config *c, const char *key, uint32_t max, uint32_t fallback, uint32_t *out)
+{
+	const json_t *v = config_get(c->json, key);
+
+	if (v != NULL && json_is_integer(v) && json_integer_value(v) == 0) {
+		*out = 0;
+		return MODEL_OK;
+	}
+	return config_count(c, c->json, key, max, fallback, out);
+}
+
+/* ---- which layers ---- */
+
+/* Is l in the list of layers? */
+static int
+is_listed(const json_t *list, uint32_t l)
+{
+	size_t i;
+
+	for (i = 0; i < json_array_size(list); i++)
+		if (json_is_integer(json_array_get(list, i)) &&
+		    json_integer_value(json_array_get(list, i)) == l)
+			return 1;
+	return 0;
+}
+
+/* moe_layer_freq is a number, or a list with a number for each layer, 1 where it has experts. */
+static int
+read_frequency(struct config *c, uint32_t layers, const json_t **list, uint32_t *every)
+{
+	const json_t *v = config_get(c->json, "moe_layer_freq");
+
+	*every = 1;
+	*list = json_is_array(v) ? v : NULL;
+	if (*list == NULL)
+		return config_count(c, c->json, "moe_layer_freq", layers, 1, every);
+	if (json_array_size(v) != layers)
+		return config_hint(c, "moe_layer_freq", BAD(c, "moe_layer_freq: %zu layers, not %u",
+		    json_array_size(v), layers));
+	return MODEL_OK;
+}
+
+static int
+find_layers(struct config *c, struct model *m)
+{
+	const unsigned flags = c->family->experts->flags;
+	const json_t *only = config_get(c->json, "mlp_only_layers"), *list = NULL;
+	const uint32_t L = m->id.layers;
+	uint32_t step = 1, first = 0, every = 1, l, n = 0;
+	int rc, has;
+
+	if ((flags & EXPERTS_STEP) && (rc = config_count(c, c->json, "decoder_sparse_step",
+	    UINT32_MAX - 1, 1, &step)) != MODEL_OK)
+		return rc;
+	if (only != NULL && !json_is_array(only))
+		return config_hint(c, "mlp_only_layers", BAD(c, "\"mlp_only_layers\" is not a "
+		    "list"));
+	if ((flags & EXPERTS_FIRST) && ((rc = read_whole(c, "first_k_dense_replace",
+	    UINT32_MAX - 1, c->family->experts->first, &first)) != MODEL_OK ||
+	    (rc = read_frequency(c, L, &list, &every)) != MODEL_OK))
+		return rc;
+	for (l = 0; l < L; l++) {
+		has = (l + 1) % step == 0 && !is_listed(only, l) && l >= first && l % every == 0 &&
+		    (list == NULL || json_integer_value(json_array_get(list, l)) != 0);
+		m->mixture.layers[l / 8] |= (uint8_t)(has << l % 8);
+		n += (uint32_t)has;
+	}
+	m->mixture.everywhere = n == L;
+	return MODEL_OK;
+}
+
+/* ---- the router ---- */
+
+/* scoring_func, and what topk_method says of groups and of corrections */
+static int
+read_method(struct config *c, struct mixture *x)
+{
+	const json_t *scores = config_get(c->json, "scoring_func");
+	const json_t *method = config_get(c->json, "topk_method");
+	char text[64];
+
+	if (config_has(scores, "\"softmax\""))
+		x->router.scores = ROUTER_SOFTMAX;
+	else if (config_has(scores, "\"sigmoid\"") || config_has(scores, "\"noaux_tc\""))
+		x->router.scores = ROUTER_SIGMOID;
+	else if (scores != NULL)
+		return config_hint(c, "scoring_func", UNSUPPORTED(c, "scoring_func %s is not "
+		    "supported", config_show(scores, text, sizeof text)));
+	if (config_has(method, "\"noaux_tc\""))
+		x->corrected = x->router.two_best = 1;
+	else if (config_has(method, "\"greedy\"") || config_has(method, "\"group_limited_greedy\""))
+		x->corrected = x->router.two_best = 0;
+	else if (method != NULL)
+		return config_hint(c, "topk_method", UNSUPPORTED(c, "topk_method %s is not "
+		    "supported", config_show(method, text, sizeof text)));
+	if (config_has(method, "\"greedy\""))
+		x->router.groups = x->router.groups_chosen = 1;
+	return MODEL_OK;
+}
+
+static int
+read_groups(struct config *c, struct router *r)
+{
+	int rc;
+
+	if ((rc = config_count(c, c->json, "n_group", r->experts, 1, &r->groups)) != MODEL_OK ||
+	    (rc = config_count(c, c->json, "topk_group", r->groups, 1, &r->groups_chosen)) !=
+	    MODEL_OK)
+		return rc;
+	if (r->experts % r->groups != 0)
+		return BAD(c, "%u experts in %u groups (n_group): not a whole number each",
+		    r->experts, r->groups);
+	return MODEL_OK;
+}
+
+static int
+read_router(struct config *c, struct mixture *x)
+{
+	const struct family_experts *f = c->family->experts;
+	struct router *r = &x->router;
+	double scale = 1;
+	int rc;
+
+	r->scores = f->scores;
+	r->renormalise = f->renormalise;
+	r->groups = r->groups_chosen = 1;
+	r->two_best = (f->flags & EXPERTS_TWO_BEST) != 0;
+	x->corrected = (f->flags & EXPERTS_CORRECTED) != 0;
+	if ((rc = config_count(c, c->json, "num_experts", EXPERTS_MOST, f->count != 0 ? f->count :
+	    REQUIRED, &r->experts)) != MODEL_OK ||
+	    (rc = config_count(c, c->json, "num_experts_per_tok", EXPERTS_CHOSEN_MOST,
+	    f->chosen != 0 ? f->chosen : REQUIRED, &r->chosen)) != MODEL_OK)
+		return rc;
+	if ((f->flags & EXPERTS_NORM) && (rc = config_flag(c, c->json, "norm_topk_prob",
+	    &r->renormalise)) != MODEL_OK)
+		return rc;
+	if ((f->flags & EXPERTS_SCALE) && (rc = config_real(c, c->json, "routed_scaling_factor",
+	    1e-6, 1e6, &scale)) != MODEL_OK)
+		return rc;
+	r->scale = (float)scale;
+	if ((f->flags & EXPERTS_GROUPS) && (rc = read_groups(c, r)) != MODEL_OK)
+		return rc;
+	if ((f->flags & EXPERTS_METHOD) && (rc = read_method(c, x)) != MODEL_OK)
+		return rc;
+	if (r->chosen > r->experts / r->groups * r->groups_chosen)
+		return BAD(c, "num_experts_per_tok is %u, of %u experts%s", r->chosen,
+		    r->experts / r->groups * r->groups_chosen,
+		    r->groups > 1 ? " in the groups that are looked at (topk_group)" : "");
+	return MODEL_OK;
+}
+
+/* ---- the whole ---- */
+
+/* The width of what all rows take beside experts */
+static int
+read_shared(struct config *c, struct mixture *x)
+{
+	const struct family_experts *f = c->family->experts;
+	uint32_t n;
+	int rc = MODEL_OK;
+
+	if (f->flags & EXPERTS_SHARED_WIDTH)
+		return read_whole(c, "shared_expert_intermediate_size", 1 << 24, REQUIRED,
+		    &x->shared);
+	if (!(f->flags & EXPERTS_SHARED))
+		return MODEL_OK;
+	n = f->shared;
+	if (config_get(c->json, "n_shared_experts") != NULL)
+		rc = read_whole(c, "n_shared_experts", 1 << 10, REQUIRED, &n);
+	if (rc == MODEL_OK && n > (1 << 24) / x->width)
+		return BAD(c, "n_shared_experts is %u, each %u wide", n, x->width);
+	x->shared = n * x->width;
+	return rc;
+}
+
+int
+config_experts(struct config *c, struct model *m)
+{
+	struct mixture *x = &m->mixture;
+	int rc;
+
+	*x = (struct mixture){ .width = m->id.ffn };
+	if (c->family->experts == NULL)
+		return MODEL_OK;
+	x->predicts = json_integer_value(config_get(c->json, "num_nextn_predict_layers")) > 0 ||
+	    json_integer_value(config_get(c->json, "num_mtp_layers")) > 0;
+	if ((c->family->experts->flags & EXPERTS_WIDTH) && (rc = config_count(c, c->json,
+	    "moe_intermediate_size", 1 << 24, REQUIRED, &x->width)) != MODEL_OK)
+		return rc;
+	if ((rc = read_router(c, x)) != MODEL_OK || (rc = read_shared(c, x)) != MODEL_OK)
+		return rc;
+	return find_layers(c, m);
+}
