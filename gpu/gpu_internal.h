@@ -15,6 +15,7 @@
  * gpu_compact.cu       compaction of the cache after an eviction
  * gpu_keys.cu, gpu_keep.cu   scores knorm and keydiff; ranks of the rows of a layer, for topk()
  * gpu_layer.cu         the fused ops project and ffn
+ * gpu_experts.cu       mixtures of experts
  * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2; gpu_attend_mma.h)
  * gpu_attend_wgmma.cu  the same for Hopper (FlashAttention-3)
  * gpu_attend_plain.cu  prefill attention in f32: any shape and type

@@ -45,6 +45,8 @@ op_softcap gpu_softcap;
 op_mix gpu_mix;
 op_repeat_heads gpu_repeat_heads;
 op_ffn gpu_ffn;
+op_experts gpu_experts;
+op_scale_rows gpu_scale_rows;
 op_matmul gpu_matmul;
 op_attend gpu_attend;
 op_attend_each gpu_attend_each;

@@ -119,6 +119,10 @@ print(o)' >"$m.info"
 	same_families smollm3 gemma gemma2 gemma3
 }
 
+@test "mixtures of experts are the same models: Mixtral under Llama's name, Qwen's, OLMoE, Granite's" {
+	same_families mixtral qwen2_moe qwen3_moe olmoe granitemoe mixtral-bf16 qwen3_moe-bf16
+}
+
 @test "scalings of rotary embedding are the same: linear, Llama 3's, yarn, longrope" {
 	same_families llama-linear llama-llama3 llama-yarn qwen2-yarn phi3-longrope phi3-longrope-short
 }
@@ -223,8 +227,8 @@ sys.exit(f"{error}" if error > 1e-5 else 0)'
 	run -0 --separate-stderr kv-prefill -m x.gguf --allow-config llama.mystery --logits l -o x.kv text
 	cmp l logits
 	rm x.kv
-	changed 'k["llama.expert_count"] = (U32, 8)'
-	refused 5 'key llama.expert_count: a mixture of experts is not supported'
+	changed 'k["general.architecture"] = (STRING, "qwen2"); k.update({n.replace("llama.", "qwen2."): v for n, v in k.items()}); k["qwen2.expert_count"] = (U32, 8)'
+	refused 5 'key qwen2.expert_count: a mixture of experts is not supported'
 	changed 'k["llama.expert_count"] = (U32, 0); k["unknown.of.nobody"] = (U32, 0)'
 	same_as_demo x.gguf
 	rm x.kv

@@ -127,7 +127,7 @@ bind_matrices(struct loader *ld, uint32_t l, struct experts *e)
 {
 	const struct expert_names *is = ld->m->family->experts->names;
 	const uint32_t D = ld->m->id.hidden, F = ld->m->mixture.width;
-	char full[TENSOR_NAME];
+	char full[TENSOR_NAME], other[TENSOR_NAME];
 	const struct tensor *t;
 	int rc;
 
@@ -135,10 +135,10 @@ bind_matrices(struct loader *ld, uint32_t l, struct experts *e)
 	e->down = (struct expert_mats){ .out = D, .in = F };
 	if ((t = find_all(ld, l, is->gate_up, full)) != NULL)
 		rc = bind_all(ld, t, &e->gate, &e->up);
-	else if (is->experts == NULL)
+	else if (is->experts == NULL && find_all(ld, l, is->all_gate, other) == NULL)
 		rc = FAIL(ld, MODEL_EINVALID, ld->m->dir, "no tensor %s", full);
-	else if ((rc = bind_mats(ld, l, NULL, is->gate, &e->gate)) == MODEL_OK)
-		rc = bind_mats(ld, l, NULL, is->up, &e->up);
+	else if ((rc = bind_mats(ld, l, is->all_gate, is->gate, &e->gate)) == MODEL_OK)
+		rc = bind_mats(ld, l, is->all_up, is->up, &e->up);
 	return rc != MODEL_OK ? rc : bind_mats(ld, l, is->all_down, is->down, &e->down);
 }
 

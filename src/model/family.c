@@ -71,6 +71,7 @@ static const struct tensor_names
 	.shared_down = "mlp.shared_experts.down_proj"
 #define GRANITE_EXPERTS \
 	.router = "block_sparse_moe.router.layer", .gate_up = "block_sparse_moe.input_linear", \
+	.all_gate = "block_sparse_moe.gate_linear", .all_up = "block_sparse_moe.up_linear", \
 	.all_down = "block_sparse_moe.output_linear"
 
 static const struct expert_names

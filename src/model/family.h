@@ -75,8 +75,8 @@ struct expert_names {
 	const char *router, *correction;
 	/* of expert N: EXPERTS.N.GATE and so on; of all in one tensor: EXPERTS.GATE [M][F][D] */
 	const char *experts, *gate, *up, *down;
-	/* of all, gate and up on top of each other: [M][2 F][D]; and [M][D][F] */
-	const char *gate_up, *all_down;
+	/* of all, gate and up on top of each other: [M][2 F][D]; each: [M][F][D]; [M][D][F] */
+	const char *gate_up, *all_gate, *all_up, *all_down;
 	/* the network that all rows take: shared_gate_up has both in one; how much it counts */
 	const char *shared_gate, *shared_up, *shared_gate_up, *shared_down, *shared_score;
 };

@@ -16,7 +16,11 @@ enum {
 	GGUF_SCALES = 1 << 5,           /* Granite's four */
 	GGUF_SOFTCAPS = 1 << 6,
 	GGUF_WINDOW = 1 << 7,           /* may have attention.sliding_window */
-	GGUF_QUERY_SCALAR = 1 << 8      /* query_pre_attn_scalar, which no key says */
+	GGUF_QUERY_SCALAR = 1 << 8,     /* query_pre_attn_scalar, which no key says */
+	GGUF_EXPERTS = 1 << 9,          /* expert_count, with names of tensors as Qwen's .. */
+	GGUF_MIXTRAL = 1 << 10,         /* .. or as Mixtral's, .. */
+	GGUF_GRANITE = 1 << 11,         /* .. or as Granite's */
+	GGUF_RENORMALISED = 1 << 12     /* weights of experts are, which no key says */
 };
 
 struct gguf_arch {

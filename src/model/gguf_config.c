@@ -19,6 +19,7 @@ enum rule {
 	WHOLE,          /* becomes a key of config.json, a whole number */
 	REAL,           /* the same, a real number, in architectures with this flag or any (0) */
 	IGNORE,         /* does not change what one forward pass computes */
+	EXPERTS,        /* WHOLE in an architecture with experts, in others ZERO */
 	ZERO,           /* refused unless it is 0 or false */
 	TRUE            /* refused unless it is true */
 };
@@ -63,8 +64,11 @@ static const struct key {
 	{ "attention.causal", TRUE, NULL, 0 },
 	{ "attention.clamp_kqv", ZERO, NULL, 0 },
 	{ "attention.max_alibi_bias", ZERO, NULL, 0 },
-	{ "expert_count", ZERO, NULL, 0 },
-	{ "expert_used_count", ZERO, NULL, 0 },
+	{ "expert_count", EXPERTS, "num_experts", 0 },
+	{ "expert_used_count", EXPERTS, "num_experts_per_tok", 0 },
+	{ "expert_feed_forward_length", READ_IF, NULL, GGUF_EXPERTS },
+	{ "expert_shared_feed_forward_length", READ_IF, NULL, GGUF_EXPERTS },
+	{ "expert_shared_count", ZERO, NULL, 0 },
 	{ "leading_dense_block_count", ZERO, NULL, 0 },
 	{ "nextn_predict_layers", ZERO, NULL, 0 },
 	{ "use_parallel_residual", ZERO, NULL, 0 },
@@ -153,12 +157,13 @@ take_key(struct gguf_reading *c, const struct gguf_value *v, const char *name)
 		return refuse(c, v, " is unknown: it may change the arithmetic");
 	if (k->flag != 0 && !(c->arch->flags & k->flag))
 		return refuse(c, v, " is not supported in this architecture");
-	if (k->rule == ZERO && number_of(c->g, v) != 0)
+	if ((k->rule == ZERO || (k->rule == EXPERTS && !(c->arch->flags & GGUF_EXPERTS))) &&
+	    number_of(c->g, v) != 0)
 		return refuse(c, v, strncmp(name, "expert", 6) == 0 ? ": a mixture of experts is "
 		    "not supported" : " is not 0, which is not supported");
 	if (k->rule == TRUE && number_of(c->g, v) != 1)
 		return refuse(c, v, " is not true, which is not supported");
-	if (k->rule == WHOLE) {
+	if (k->rule == WHOLE || (k->rule == EXPERTS && (c->arch->flags & GGUF_EXPERTS))) {
 		if ((rc = gguf_whole(c->g, v->key, &whole, c->err, c->errlen)) != MODEL_OK)
 			return rc;
 		return set_whole(c, k->config, whole);
@@ -264,6 +269,33 @@ take_parts(struct gguf_reading *c)
 	if ((f->flags & FAMILY_MLP_BIAS) && find_tensor(g, "blk.0.ffn_gate.bias") != NULL)
 		return gguf_set(c, c->json, "mlp_bias", json_true());
 	return MODEL_OK;
+}
+
+/* Widths of experts, and whether their weights are renormalised. Architectures whose experts are as
+ * wide as the network would be may say so twice. */
+static int
+take_experts(struct gguf_reading *c)
+{
+	const struct family_experts *f = family_find(c->arch->model_type)->experts;
+	uint64_t width = 0, shared = 0;
+	int rc;
+
+	if (!(c->arch->flags & GGUF_EXPERTS))
+		return MODEL_OK;
+	if ((rc = gguf_arch_whole(c, "expert_feed_forward_length", &width)) != MODEL_OK ||
+	    (rc = gguf_arch_whole(c, "expert_shared_feed_forward_length", &shared)) != MODEL_OK)
+		return rc;
+	if (width > 0 && (rc = set_whole(c, f->flags & EXPERTS_WIDTH ? "moe_intermediate_size" :
+	    "intermediate_size", width)) != MODEL_OK)
+		return rc;
+	if (shared > 0 && !(f->flags & EXPERTS_SHARED_WIDTH))
+		return UNSUPPORTED(c, "key %s is not supported in this architecture",
+		    gguf_key(c, "expert_shared_feed_forward_length"));
+	if (shared > 0 && (rc = set_whole(c, "shared_expert_intermediate_size", shared)) !=
+	    MODEL_OK)
+		return rc;
+	return f->flags & EXPERTS_NORM ? gguf_set(c, c->json, "norm_topk_prob",
+	    json_boolean(c->arch->flags & GGUF_RENORMALISED)) : MODEL_OK;
 }
 
 /* sliding_window_pattern: a number, or a bool for each layer */
@@ -424,7 +456,8 @@ read_all(struct gguf_reading *c)
 	    MODEL_OK)
 		return rc;
 	if ((rc = take_width(c, &width)) != MODEL_OK || (rc = take_vocabulary(c)) != MODEL_OK ||
-	    (rc = take_parts(c)) != MODEL_OK || (rc = take_window(c)) != MODEL_OK ||
+	    (rc = take_parts(c)) != MODEL_OK || (rc = take_experts(c)) != MODEL_OK ||
+	    (rc = take_window(c)) != MODEL_OK ||
 	    (rc = take_query_scalar(c, width)) != MODEL_OK ||
 	    (rc = gguf_rope(c, width, number(c, "max_position_embeddings"))) != MODEL_OK)
 		return rc;

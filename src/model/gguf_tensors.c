@@ -116,6 +116,11 @@ add_file(struct safetensors *st, struct gguf *g, const struct whole *w)
 		add_tensor(st, sh, &g->tensor[i], sh->names[i]);
 		t = &st->tensor[st->n - 1];
 		t->interleaved = interleaved_heads(w->arch, hub, w->heads, w->kv_heads);
+		if (t->ndim == 1 && ends_with(hub, ".shared_expert_gate.weight")) {
+			t->ndim = 2;            /* a matrix of one row */
+			t->dim[1] = t->dim[0];
+			t->dim[0] = 1;
+		}
 		t->plus_one = (w->arch->flags & GGUF_PLUS_ONE) && ends_with(hub, "norm.weight");
 	}
 	return MODEL_OK;

@@ -108,30 +108,39 @@ def main(folder, kind, file, new):
     folder, new = pathlib.Path(folder), pathlib.Path(new)
     c = json.loads((folder / "config.json").read_text())
     arch = mkgguf.ARCHS[c["model_type"]]
-    keys, tensors = mkgguf.read_folder(folder)
+    keys, _ = mkgguf.read_folder(folder)
     r = np.random.default_rng(39)
-    sources = list(mkgguf.safetensors(folder))
-    stored, header, data, at = [], {}, [], 0
-    for i, ((name, dtype, x), of_gguf) in enumerate(zip(sources, tensors[-len(sources):])):
-        if x.ndim == 1:
+    stored, experts, header, data, at = [], {}, {}, [], 0
+    for i, (name, dtype, x) in enumerate(mkgguf.safetensors(folder)):
+        part = name.rsplit(".", 2)[-2]
+        if x.ndim == 1 or part == "gate":
             wide = mkgguf.as_f32(x, dtype)
-            stored.append(of_gguf)
+            stored.append(mkgguf.convert(name, dtype, x, arch, c))
         else:
+            if ".experts." in name:     # one type for a matrix of all
+                i = ("w1", "w2", "w3").index(part) + 5
             own = list(TYPES)[i % len(TYPES)] if kind == "mixed" else kind
             number, block, size = TYPES[own]
             rows, width = x.shape
             blocks = random_blocks(r, own, rows * width // block)
             wide = numbers(own, blocks).reshape(x.shape)
             raw = blocks.reshape(rows, -1)
-            part = name.rsplit(".", 2)[-2]
-            if arch in mkgguf.IN_TURNS and part in ("q_proj", "k_proj"):
+            if ".experts." in name:
+                layer = name.split(".")[2]
+                experts.setdefault((f"blk.{layer}.ffn_{mkgguf.EXPERT[part]}_exps.weight", number),
+                                   []).append((x.shape, raw.tobytes()))
+            elif arch in mkgguf.IN_TURNS and part in ("q_proj", "k_proj"):
                 raw = mkgguf.in_turns(raw, c["num_attention_heads" if part == "q_proj" else
                                              "num_key_value_heads"])
-            stored.append((of_gguf[0], x.shape, number, np.ascontiguousarray(raw).tobytes()))
+            if ".experts." not in name:
+                stored.append((mkgguf.name_of(name, arch), x.shape, number,
+                               np.ascontiguousarray(raw).tobytes()))
         raw = np.ascontiguousarray(wide, F).tobytes()
         header[name] = {"dtype": "F32", "shape": list(x.shape), "data_offsets": [at, at + len(raw)]}
         at += len(raw)
         data.append(raw)
+    for (name, number), each in experts.items():
+        stored.append((name, (len(each), *each[0][0]), number, b"".join(raw for _, raw in each)))
     mkgguf.write(file, keys, stored)
     new.mkdir()
     for path in folder.glob("*.json"):

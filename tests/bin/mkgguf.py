@@ -31,13 +31,25 @@ LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
          "self_attn.k_norm": "attn_k_norm", "self_attn.qkv_proj": "attn_qkv",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "mlp.gate_up_proj": "ffn_up"}
+# Experts: the router, and a matrix of all experts in one tensor
+LAYER.update({"mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+              "block_sparse_moe.router.layer": "ffn_gate_inp",
+              "block_sparse_moe.output_linear": "ffn_down_exps",
+              "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+              "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+              "mlp.shared_expert.up_proj": "ffn_up_shexp",
+              "mlp.shared_expert.down_proj": "ffn_down_shexp"})
+EXPERT = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down",
+          "w2": "down"}
 AROUND = {"post_attention_layernorm": "post_attention_norm",
           "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 ARCHS = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
          "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3",
-         "granite": "granite", "olmo2": "olmo2", "smollm3": "smollm3"}
-IN_TURNS = ("llama", "granite", "smollm3")
+         "granite": "granite", "olmo2": "olmo2", "smollm3": "smollm3", "mixtral": "llama",
+         "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe",
+         "granitemoe": "granitemoe"}
+IN_TURNS = ("llama", "granite", "smollm3", "granitemoe")
 
 
 # ---- the container ----
@@ -122,6 +134,10 @@ def in_turns(x, heads):
 
 def convert(name, dtype, x, arch, c):
     """(GGUF's name, shape, type's number, bytes)"""
+    if name.startswith("blk."):
+        return name, x.shape, TYPES[dtype], np.ascontiguousarray(x).tobytes()
+    if x.shape[0] == 1:
+        x = x[0]                        # the score of an expert for all rows
     part = name.rsplit(".", 2)[-2]
     if arch in IN_TURNS and part in ("q_proj", "k_proj"):
         x = in_turns(x, c["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
@@ -130,6 +146,24 @@ def convert(name, dtype, x, arch, c):
         if arch.startswith("gemma") and name.endswith("norm.weight"):
             x = x + np.float32(1)
     return name_of(name, arch), x.shape, TYPES[dtype], np.ascontiguousarray(x).tobytes()
+
+
+def stack_experts(tensors):
+    """Matrices of experts as one array for each, under GGUF's names; Granite's gate and up apart"""
+    stacks = {}
+    for name, dtype, x in tensors:
+        parts = name.split(".")
+        layer = f"blk.{parts[2]}." if parts[1] == "layers" else ""
+        if "experts" in parts:
+            stack = stacks.setdefault(f"{layer}ffn_{EXPERT[parts[-2]]}_exps.weight", (dtype, {}))
+            stack[1][int(parts[-3])] = x
+        elif parts[-2] == "input_linear":
+            for part, half in zip(("gate", "up"), np.split(x, 2, axis=1)):
+                stacks[f"{layer}ffn_{part}_exps.weight"] = dtype, dict(enumerate(half))
+        else:
+            yield name, dtype, x
+    for name, (dtype, each) in stacks.items():
+        yield name, dtype, np.stack([each[e] for e in range(len(each))])
 
 
 def llama3_factors(c, width):
@@ -190,6 +224,14 @@ def config(c, arch):
                              ("attention.head_count_kv", "num_key_value_heads"),
                              ("vocab_size", "vocab_size")):
         keys[f"{arch}.{name}"] = (U32, c[config_key])
+    for name, names in (("expert_count", ("num_local_experts", "num_experts")),
+                        ("expert_used_count", ("num_experts_per_tok",)),
+                        ("expert_feed_forward_length", ("moe_intermediate_size",)),
+                        ("expert_shared_feed_forward_length",
+                         ("shared_expert_intermediate_size",))):
+        for config_key in names:
+            if config_key in c:
+                keys[f"{arch}.{name}"] = (U32, c[config_key])
     keys[f"{arch}.attention.layer_norm_rms_epsilon"] = (F32, c["rms_norm_eps"])
     keys[f"{arch}.attention.key_length"] = keys[f"{arch}.attention.value_length"] = (U32, width)
     for name, config_key in (("attn_logit_softcapping", "attn_logit_softcapping"),
@@ -286,7 +328,7 @@ def read_folder(folder, with_tokenizer=True, scores=None):
     keys, tensors = config(c, arch)
     if with_tokenizer:
         keys.update({**special(folder, c), **tokenizer(folder, c, scores)})
-    return keys, tensors + [convert(*t, arch, c) for t in safetensors(folder)]
+    return keys, tensors + [convert(*t, arch, c) for t in stack_experts(safetensors(folder))]
 
 
 def main():
