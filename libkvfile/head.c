@@ -17,6 +17,8 @@ const struct head_field kv_model_fields[] = {
 	{ "attention_multiplier", REAL, AT(attention_multiplier), 0, 0, 0, 1 },
 	{ "attention_softcap", REAL, AT(attention_softcap), 0, 0, 0, 1 },
 	{ "embedding_multiplier", REAL, AT(embedding_multiplier), 0, 0, 0, 1 },
+	{ "experts", COUNT, AT(experts), 1, 1024, 0, 1 },
+	{ "experts_chosen", COUNT, AT(experts_chosen), 1, 1024, 0, 1 },
 	{ "ffn", COUNT, AT(ffn), 1, WIDE, 0, 0 },
 	{ "head_width", COUNT, AT(head_width), 1, 1024, 0, 0 },
 	{ "hidden", COUNT, AT(hidden), 1, WIDE, 0, 0 },
@@ -367,6 +369,9 @@ check_windows(const struct kv_model *m, struct kv_message *why)
 		return kv_bad(why, "window is %u, and all layers are whole", m->window);
 	if (m->rope_window_theta != 0 && m->window == 0)
 		return kv_bad(why, "rope.window_theta without a window");
+	if ((m->experts == 0) != (m->experts_chosen == 0) || m->experts_chosen > m->experts)
+		return kv_bad(why, "experts_chosen is %u, of %u experts", m->experts_chosen,
+		    m->experts);
 	if (m->attention_softcap < 0 || m->logits_softcap < 0)
 		return kv_bad(why, "a softcap is negative");
 	return KV_OK;

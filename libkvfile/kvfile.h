@@ -78,6 +78,8 @@ struct kv_model {
 	int attention_bias;             /* 0 or 1 */
 	int tied_embeddings;            /* 0 or 1 */
 	int mlp_bias;                   /* 0 or 1 */
+	uint32_t experts;               /* of a mixture of experts; 0: there is none */
+	uint32_t experts_chosen;        /* those that a token takes of them */
 	/* these four: 0 if the architecture has none, or it changes nothing */
 	double attention_multiplier;    /* in place of 1/sqrt(E) */
 	double embedding_multiplier;

@@ -208,6 +208,17 @@ print(b - a)')
 	refused 3 'no tensor model.layers.1.mlp.gate_proj.weight'
 }
 
+@test "a snapshot says how many experts there are, and another number of them is another model" {
+	text_ids 20
+	kv-prefill -q -m "$(family mixtral)" --ids -o full.kv ids
+	run -0 kv-info full.kv
+	assert_line --regexp '^experts +2 of 5 in a layer for each token$'
+	[ "$(kv-info --json full.kv | json - 'o["model"]["experts"], o["model"]["experts_chosen"]')" = '(5, 2)' ]
+	changed mixtral '{"num_experts_per_tok": 3}'
+	run -4 --separate-stderr kv-decode -m x --ids -n 1 full.kv
+	[[ "$stderr" == *"experts_chosen: 2 snapshot, 3 model"* ]]
+}
+
 @test "a tensor that is missing, and experts of several types, are refused by name" {
 	echo '1 2 3' >ids
 	changed qwen3_moe '{}'

@@ -330,6 +330,14 @@ def heads():
         for name, whole in ('twice', [0, 0]), ('descending', [1, 0]):
             yield f'window-whole-{name}', edited(lambda h: h['model'].update(
                 layers=3, window=8, whole_layers=whole))
+        for name, experts in (
+                ('alone', {'experts': 8}), ('none', {'experts_chosen': 2}),
+                ('0', {'experts': 0, 'experts_chosen': 0}),
+                ('more', {'experts': 3, 'experts_chosen': 4}),
+                ('1025', {'experts': 1025, 'experts_chosen': 2}),
+                ('real', {'experts': 8.0, 'experts_chosen': 2}),
+                ('text', {'experts': '8', 'experts_chosen': 2})):
+            yield f'experts-{name}', edited(lambda h: h['model'].update(experts))
         for name in 'attention_softcap', 'logits_softcap':
             yield f'{name}-negative', edited(lambda h: h['model'].update({name: -1.5}))
         for name, starts in (

@@ -353,6 +353,7 @@ def families():
     yield 'softcap', head(4, more={
         'architecture': 'gemma2', 'window': 4096, 'whole_layers': [1, 3],
         'attention_softcap': 50.0, 'logits_softcap': 30.0})
+    yield 'experts', head(more={'architecture': 'mixtral', 'experts': 8, 'experts_chosen': 2})
 
 
 def vectors():

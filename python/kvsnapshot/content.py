@@ -301,7 +301,7 @@ SPARE_ROPE_TYPE_KEYS = {'yarn': {'query_beta': real_not_0}}
 SPARE_MODEL_KEYS = {
     'attention_multiplier': real_not_0, 'embedding_multiplier': real_not_0,
     'logits_scaling': real_not_0, 'residual_multiplier': real_not_0,
-    'mlp_bias': lambda v: v is True,
+    'mlp_bias': lambda v: v is True, 'experts': count(1, 1024), 'experts_chosen': count(1, 1024),
     'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
     'weights_rule': count(2, 2), 'window': count(1, (1 << 32) - 1),
     'whole_layers': lambda v: type(v) is list and v != [] and all(map(count(0, 4095), v)) and
@@ -328,6 +328,9 @@ def parse_head(snapshot, section, content):
          'documents: not below next_position')
     model = head['model']
     check_keys('model.', model, MODEL_KEYS, True, SPARE_MODEL_KEYS)
+    need(('experts' in model) == ('experts_chosen' in model) and
+         model.get('experts_chosen', 0) <= model.get('experts', 0),
+         'model.experts_chosen: not of the experts')
     need(model['query_heads'] % model['kv_heads'] == 0,
          f"query_heads {model['query_heads']} of kv_heads {model['kv_heads']}")
     rope = model['rope']

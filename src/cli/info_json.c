@@ -89,6 +89,10 @@ model_json(const struct kv_model *m)
 	put_count(o, "head_width", m->head_width);
 	put_count(o, "hidden", m->hidden);
 	put_count(o, "ffn", m->ffn);
+	if (m->experts != 0) {
+		put_count(o, "experts", m->experts);
+		put_count(o, "experts_chosen", m->experts_chosen);
+	}
 	put_count(o, "vocabulary", m->vocabulary);
 	put_real(o, "norm_eps", m->norm_eps);
 	put_value(o, "attention_bias", json_boolean(m->attention_bias));

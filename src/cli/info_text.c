@@ -94,6 +94,9 @@ print_model(const struct kv_model *m)
 	    m->attention_bias ? "attention bias" : "no attention bias",
 	    m->mlp_bias ? ", MLP bias" : "",
 	    m->tied_embeddings ? "tied embeddings" : "separate embeddings");
+	if (m->experts != 0)
+		printf(LINE "%u of %u in a layer for each token\n", "experts", m->experts_chosen,
+		    m->experts);
 	print_window(m);
 	print_multipliers(m);
 	print_rope(m);

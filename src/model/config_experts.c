@@ -228,5 +228,7 @@ config_experts(struct config *c, struct model *m)
 		return rc;
 	if ((rc = read_router(c, x)) != MODEL_OK || (rc = read_shared(c, x)) != MODEL_OK)
 		return rc;
+	m->id.experts = x->router.experts;
+	m->id.experts_chosen = x->router.chosen;
 	return find_layers(c, m);
 }

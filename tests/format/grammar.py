@@ -80,7 +80,8 @@ ROPE_KEYS = ('attention_factor', 'beta_fast', 'beta_slow', 'factor', 'factors', 
              'width', 'window_theta')
 MODEL_KEYS = ('attention_multiplier', 'embedding_multiplier', 'logits_scaling',
               'residual_multiplier', 'attention_softcap',
-              'logits_softcap', 'mlp_bias', 'whole_layers', 'window', 'heads')
+              'logits_softcap', 'mlp_bias', 'whole_layers', 'window', 'heads', 'experts',
+              'experts_chosen')
 
 
 # ---- JSON: a tree whose leaves may be bytes, as they are to stand ----
