@@ -282,7 +282,7 @@ activated(float x, enum activation act)
 
 /* hidden <- act(gate . x) * (up . x); blockIdx.x is a tile of columns, blockIdx.y one of places. */
 template <class T>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 2)
 tiles_hidden(const struct expert_rows r, const float *x, const struct experts e)
 {
 	SHARED(float[TILE_ROWS * (DEPTH + 1)], xs);
@@ -323,7 +323,7 @@ tiles_hidden(const struct expert_rows r, const float *x, const struct experts e)
 
 /* r.x <- down . hidden */
 template <class T>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 2)
 tiles_down(const struct expert_rows r, const struct experts e)
 {
 	SHARED(float[TILE_ROWS * (DEPTH + 1)], xs);

@@ -81,7 +81,7 @@ setup() {
 }
 
 @test "routers of the DeepSeek line, with groups, corrections and a scale, are what transformers computes" {
-	recorded glm4_moe dots1
+	recorded glm4_moe dots1 ernie4_5_moe
 }
 
 @test "with weights of bf16 a mixture is what transformers computes of them in f32" {

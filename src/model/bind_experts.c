@@ -181,8 +181,8 @@ bind_experts(struct loader *ld, uint32_t l)
 	if ((rc = bind_parts(ld, l, &router, 1)) != MODEL_OK ||
 	    (rc = bind_matrices(ld, l, e)) != MODEL_OK)
 		return rc;
-	if (ld->m->mixture.corrected && (rc = bind_vector(ld, part_name(ld, l,
-	    is->correction, "", full), M, &e->router.correction)) != MODEL_OK)
+	if (ld->m->mixture.corrected && (rc = bind_row(ld, part_name(ld, l, is->correction, "",
+	    full), M, &e->router.correction)) != MODEL_OK)
 		return rc;
 	return bind_shared(ld, l);
 }

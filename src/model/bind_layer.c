@@ -115,15 +115,13 @@ bind_tensor_of_all(struct loader *ld, const struct tensor *t, uint32_t n, uint32
 	return bind_rows(ld, t, 0, n * out, in, w);
 }
 
-int
-bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
+/* v <- the numbers of a tensor that has been looked up */
+static int
+bind_numbers(struct loader *ld, const struct tensor *t, uint32_t n, const float **v)
 {
 	void *host, *device, *copy = NULL;
-	const struct tensor *t;
 	int rc;
 
-	if ((rc = need(ld, name, n, 0, &t)) != MODEL_OK)
-		return rc;
 	device_block_reserve(&ld->constants, n * sizeof **v, &host, &device);
 	if (host != NULL && t->interleaved > 0 &&
 	    (rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
@@ -133,6 +131,31 @@ bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 	free(copy);
 	*v = device;
 	return MODEL_OK;
+}
+
+int
+bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
+{
+	const struct tensor *t;
+	int rc = need(ld, name, n, 0, &t);
+
+	return rc != MODEL_OK ? rc : bind_numbers(ld, t, n, v);
+}
+
+int
+bind_row(struct loader *ld, const char *name, uint32_t n, const float **v)
+{
+	const struct tensor *t = safetensors_find(ld->m->files, name);
+	int rc;
+
+	if (t == NULL || t->ndim != 2)
+		return bind_vector(ld, name, n, v);
+	if ((rc = need(ld, name, 1, n, &t)) != MODEL_OK)
+		return rc;
+	if (t->dtype == 0)
+		return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is not supported: want "
+		    "BF16, F16 or F32", name, t->type);
+	return bind_numbers(ld, t, n, v);
 }
 
 static int

@@ -45,6 +45,8 @@ struct part {
  * memory. Returns MODEL_*. */
 int bind_matrix(struct loader *, const char *name, uint32_t out, uint32_t in, struct mat *);
 int bind_vector(struct loader *, const char *name, uint32_t n, const float **);
+/* As bind_vector(), of a vector or of a matrix of one row */
+int bind_row(struct loader *, const char *name, uint32_t n, const float **);
 /* n parts of layer l, in order */
 int bind_parts(struct loader *, uint32_t l, const struct part *, size_t n);
 /* A tensor [n][out][in], as one matrix [n out][in] */

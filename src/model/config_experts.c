@@ -18,6 +18,8 @@ static const struct { const char *name; unsigned flags; } keys[] = {
 	{ "shared_expert_intermediate_size", EXPERTS_SHARED_WIDTH },
 	{ "topk_method", EXPERTS_METHOD }, { "scoring_func", EXPERTS_METHOD },
 	{ "num_nextn_predict_layers", EXPERTS_METHOD }, { "num_mtp_layers", EXPERTS_METHOD },
+	{ "moe_layer_start_index", EXPERTS_RANGE }, { "moe_layer_end_index", EXPERTS_RANGE },
+	{ "moe_layer_interval", EXPERTS_RANGE }, { "moe_norm_min", EXPERTS_RANGE },
 	/* training, and how it is spread over machines */
 	{ "output_router_logits", 0 }, { "router_jitter_noise", 0 }, { "input_jitter_noise", 0 },
 	{ "aux_loss_alpha", 0 }, { "seq_aux", 0 }, { "ep_size", 0 },
@@ -79,13 +81,29 @@ read_frequency(struct config *c, uint32_t layers, const json_t **list, uint32_t 
 	return MODEL_OK;
 }
 
+/* ERNIE's: experts in each so many-th layer from one to another, which -1 or nothing leaves open */
+static int
+read_range(struct config *c, uint32_t *step, uint32_t *first, uint32_t *last)
+{
+	const json_t *end = config_get(c->json, "moe_layer_end_index");
+	int rc;
+
+	if ((rc = config_count(c, c->json, "moe_layer_interval", UINT32_MAX - 1, 1, step)) !=
+	    MODEL_OK || (rc = read_whole(c, "moe_layer_start_index", UINT32_MAX - 1,
+	    c->family->experts->first, first)) != MODEL_OK)
+		return rc;
+	if (json_is_integer(end) && json_integer_value(end) == -1)
+		return MODEL_OK;
+	return read_whole(c, "moe_layer_end_index", UINT32_MAX - 1, *last, last);
+}
+
 static int
 find_layers(struct config *c, struct model *m)
 {
 	const unsigned flags = c->family->experts->flags;
 	const json_t *only = config_get(c->json, "mlp_only_layers"), *list = NULL;
 	const uint32_t L = m->id.layers;
-	uint32_t step = 1, first = 0, every = 1, l, n = 0;
+	uint32_t step = 1, first = 0, last = L - 1, every = 1, l, n = 0;
 	int rc, has;
 
 	if ((flags & EXPERTS_STEP) && (rc = config_count(c, c->json, "decoder_sparse_step",
@@ -98,8 +116,11 @@ find_layers(struct config *c, struct model *m)
 	    UINT32_MAX - 1, c->family->experts->first, &first)) != MODEL_OK ||
 	    (rc = read_frequency(c, L, &list, &every)) != MODEL_OK))
 		return rc;
+	if ((flags & EXPERTS_RANGE) && (rc = read_range(c, &step, &first, &last)) != MODEL_OK)
+		return rc;
 	for (l = 0; l < L; l++) {
-		has = (l + 1) % step == 0 && !is_listed(only, l) && l >= first && l % every == 0 &&
+		has = (l + 1) % step == 0 && !is_listed(only, l) && l >= first && l <= last &&
+		    l % every == 0 &&
 		    (list == NULL || json_integer_value(json_array_get(list, l)) != 0);
 		m->mixture.layers[l / 8] |= (uint8_t)(has << l % 8);
 		n += (uint32_t)has;

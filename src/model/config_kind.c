@@ -26,7 +26,6 @@ static const struct { const char *begins, *what; } others[] = {
 	{ "glm4_moe_lite", "latent attention and a mixture of experts" },
 	{ "minicpm3", "latent attention" }, { "mistral4", "latent attention" },
 	{ "youtu", "latent attention" },
-	{ "ernie4_5_moe", "a mixture of experts" },
 	{ "hunyuan_v1_moe", "a mixture of experts" }, { "exaone_moe", "a mixture of experts" },
 	{ "cohere2_moe", "a mixture of experts" }, { "solar_open", "a mixture of experts" },
 	{ "dbrx", "a mixture of experts" }, { "jetmoe", "a mixture of experts" },

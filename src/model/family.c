@@ -66,7 +66,6 @@ static const struct tensor_names
 	.down = "down_proj", .gate_up = "mlp.experts.gate_up_proj", \
 	.all_down = "mlp.experts.down_proj"
 #define SHARED_EXPERTS \
-	.correction = "mlp.gate.e_score_correction_bias", \
 	.shared_gate = "mlp.shared_experts.gate_proj", .shared_up = "mlp.shared_experts.up_proj", \
 	.shared_down = "mlp.shared_experts.down_proj"
 #define GRANITE_EXPERTS \
@@ -76,7 +75,10 @@ static const struct tensor_names
 
 static const struct expert_names
 	mlp_experts = { MLP_EXPERTS },
-	shared_experts = { MLP_EXPERTS, SHARED_EXPERTS },
+	shared_experts = { MLP_EXPERTS, SHARED_EXPERTS,
+	    .correction = "mlp.gate.e_score_correction_bias" },
+	ernie_experts = { MLP_EXPERTS, SHARED_EXPERTS,
+	    .correction = "mlp.moe_statics.e_score_correction_bias" },
 	gated_experts = { MLP_EXPERTS, .shared_gate = "mlp.shared_expert.gate_proj",
 	    .shared_up = "mlp.shared_expert.up_proj", .shared_down = "mlp.shared_expert.down_proj",
 	    .shared_score = "mlp.shared_expert_gate" },
@@ -100,6 +102,8 @@ static const struct family_experts
 	qwen3_moe = { EXPERTS_WIDTH | EXPERTS_NORM | EXPERTS_STEP, 128, 8, 0, 0, ROUTER_SOFTMAX, 0,
 	    &mlp_experts },
 	glm4_moe = { DEEPSEEK_ROUTER, 128, 8, 1, 1, ROUTER_SIGMOID, 1, &shared_experts },
+	ernie4_5_moe = { EXPERTS_WIDTH | EXPERTS_SHARED | EXPERTS_CORRECTED | EXPERTS_RANGE, 64, 6,
+	    2, 1, ROUTER_SOFTMAX, 1, &ernie_experts },
 	dots1 = { DEEPSEEK_ROUTER, 0, 0, 0, 0, ROUTER_SIGMOID, 0, &shared_experts };
 
 static const struct key_alias
@@ -107,6 +111,8 @@ static const struct key_alias
 	granite_keys[] = { { "num_local_experts", "num_experts" },
 	    { "shared_intermediate_size", "shared_expert_intermediate_size" }, { NULL, NULL } },
 	qwen2_moe_keys[] = { { "qkv_bias", "attention_bias" }, { NULL, NULL } },
+	ernie_keys[] = { { "moe_num_experts", "num_experts" }, { "moe_k", "num_experts_per_tok" },
+	    { "moe_num_shared_experts", "n_shared_experts" }, { NULL, NULL } },
 	routed_experts[] = { { "n_routed_experts", "num_experts" }, { NULL, NULL } },
 	layer_norm_eps[] = { { "layer_norm_eps", "rms_norm_eps" }, { NULL, NULL } },
 	norm_eps[] = { { "norm_eps", "rms_norm_eps" }, { NULL, NULL } },
@@ -144,6 +150,9 @@ static const struct family families[] = {
 	    FAMILY_ROPE_WIDTH | NEEDS_KV,
 	    .rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .names = &usual, .experts = &glm4_moe,
 	    .aliases = routed_experts },
+	{ "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", FAMILY_ADJACENT | NEEDS_KV,
+	    .tied = 1, .eps = 1e-5, .theta = 5e5, .names = &usual, .experts = &ernie4_5_moe,
+	    .aliases = ernie_keys },
 	{ "dots1", "Dots1ForCausalLM", FAMILY_ATTENTION_BIAS | NEEDS_KV,
 	    .eps = 1e-6, .theta = 1e4, .names = &head_norms, .experts = &dots1,
 	    .aliases = routed_experts },

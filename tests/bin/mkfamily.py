@@ -186,6 +186,10 @@ CASES = {
         "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 12,
         "n_shared_experts": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 2,
         "norm_topk_prob": False, "routed_scaling_factor": 0.8, "sliding_window": None}),
+    "ernie4_5_moe": ("Ernie4_5_Moe", {
+        "moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 20,
+        "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_end_index": 2,
+        "moe_layer_interval": 1, "use_bias": False, "tie_word_embeddings": True}),
     "mistral3": ("Mistral", {"sliding_window": None}),
     "mistral3-inner": ("Ministral3", {
         "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
@@ -243,6 +247,7 @@ EXPERTS = {
     "Qwen3Moe": SPARSE, "Olmoe": SPARSE, "GraniteMoe": GRANITE,
     "GraniteMoeShared": dict(GRANITE, shared_all="shared_mlp."),
     "Glm4Moe": SHARED, "Dots1": SHARED,
+    "Ernie4_5_Moe": dict(SHARED, corrected="mlp.moe_statics.e_score_correction_bias"),
 }
 BEFORE = (("input_layernorm", "D"), ("post_attention_layernorm", "D"))
 AFTER = (("post_attention_layernorm", "D"), ("post_feedforward_layernorm", "D"))
@@ -331,7 +336,8 @@ def has_experts(name, c, layer):
     """By the rules of Qwen and of DeepSeek."""
     return CASES[name][0] in EXPERTS and layer not in c.get("mlp_only_layers", ()) and \
         (layer + 1) % c.get("decoder_sparse_step", 1) == 0 and \
-        layer >= c.get("first_k_dense_replace", 0)
+        layer >= c.get("first_k_dense_replace", c.get("moe_layer_start_index", 0)) and \
+        layer <= c.get("moe_layer_end_index", LAYERS)
 
 
 def network(prefix, parts, D, F):
@@ -344,11 +350,13 @@ def experts(name, c):
     """(tensor, shape) of a layer's mixture."""
     is_ = EXPERTS[CASES[name][0]]
     D, F = c["hidden_size"], c.get("moe_intermediate_size", c["intermediate_size"])
-    M = next(c[key] for key in ("num_local_experts", "num_experts", "n_routed_experts") if key in c)
-    shared = c.get("shared_expert_intermediate_size", c.get("n_shared_experts", 0) * F)
+    M = next(c[key] for key in (
+        "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts") if key in c)
+    shared = c.get("n_shared_experts", c.get("moe_num_shared_experts", 0)) * F
+    shared = c.get("shared_expert_intermediate_size", shared)
     out = [(f"{is_['router']}.weight", (M, D))]
     if "corrected" in is_:
-        out.append((is_["corrected"], (M,)))
+        out.append((is_["corrected"], (1, M) if "statics" in is_["corrected"] else (M,)))
     for e in range(M if "each" in is_ else 0):
         out += network(f"{is_['each']}.{e}.", is_["parts"], D, F)
     if "all" in is_:

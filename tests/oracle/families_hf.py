@@ -21,7 +21,8 @@ def config_of(model):
 
 
 # rotary embedding rotates the channels 2i and 2i + 1 together
-ADJACENT = ("glm", "glm4", "ernie4_5", "helium", "cohere", "cohere2")
+ADJACENT = ("glm", "glm4", "ernie4_5", "helium", "cohere", "cohere2",
+            "ernie4_5_moe")
 
 
 def half_split(config, l, keys):
