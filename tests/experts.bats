@@ -229,7 +229,7 @@ print(b - a)')
 	refused 3 'no tensor model.layers.2.block_sparse_moe.output_linear.weight'
 	changed qwen3_moe-bf16 '{}'
 	stack wide=model.layers.1.mlp.experts.3.down_proj.weight
-	refused 5 'model.layers.1.mlp.experts.3.down_proj.weight: of type F32, as other experts are not'
+	refused 5 'model.layers.1.mlp.experts.3.down_proj.weight: of type f32, as other experts are not'
 }
 
 @test "layers behind the last one are left out where the configuration says that they guess further tokens" {

@@ -31,14 +31,15 @@ weight_bytes(const struct model *m)
 }
 
 /* Returns the part of the plan that must be allocated. The CPU uses matrices in the mapped files,
- * but for those in another order, and its free memory does not include its scratch. */
+ * but for copies of those in another order and of quantised ones, and its free memory does not
+ * include its scratch. */
 static struct memory_plan
 to_allocate(const struct memory_plan *p, const struct model *m)
 {
 	struct memory_plan rest = *p;
 
 	if (device_shares_memory(&(struct device){ m->ops, m->dev })) {
-		rest.weights = m->constant_bytes + m->reordered_bytes + p->adapter;
+		rest.weights = m->constant_bytes + m->copy_bytes + p->adapter;
 		rest.scratch = 0;
 	}
 	return rest;

@@ -22,12 +22,13 @@ new_table(struct loader *ld, uint32_t n, struct expert_mats *w)
 }
 
 static int
-same_type(struct loader *ld, const struct tensor *t, struct expert_mats *w, uint32_t e)
+same_type(struct loader *ld, const char *name, enum weight_type type, struct expert_mats *w,
+    uint32_t e)
 {
-	if (e > 0 && w->type != t->weight)
-		return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: of type %s, as other experts "
-		    "are not", t->name, t->type);
-	w->type = t->weight;
+	if (e > 0 && w->type != type)
+		return FAIL(ld, MODEL_EUNSUPPORTED, ld->m->dir, "%s: of type %s, as other experts "
+		    "are not", name, weight_type_name(type));
+	w->type = type;
 	return MODEL_OK;
 }
 
@@ -39,7 +40,6 @@ bind_each(struct loader *ld, uint32_t l, const char *part, struct expert_mats *w
 	const struct expert_names *is = ld->m->family->experts->names;
 	const uint32_t M = ld->m->mixture.router.experts;
 	const void **table = new_table(ld, M, w);
-	const struct tensor *t;
 	char name[TENSOR_NAME], full[TENSOR_NAME];
 	struct mat mat;
 	uint32_t e;
@@ -50,8 +50,7 @@ bind_each(struct loader *ld, uint32_t l, const char *part, struct expert_mats *w
 		part_name(ld, l, name, ".weight", full);
 		if ((rc = bind_matrix(ld, full, w->out, w->in, &mat)) != MODEL_OK)
 			return rc;
-		t = safetensors_find(ld->m->files, full);
-		if ((rc = same_type(ld, t, w, e)) != MODEL_OK)
+		if ((rc = same_type(ld, full, mat.type, w, e)) != MODEL_OK)
 			return rc;
 		if (table != NULL)
 			table[e] = mat.data;

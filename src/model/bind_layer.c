@@ -25,35 +25,87 @@ tensor_name(const struct model *m, const char *name, const char *what, char full
 	return full;
 }
 
+/* Looks a quantised matrix up. *out is good until the next one. */
+static int
+need_quantised(struct loader *ld, const char *name, uint32_t rows, uint32_t cols,
+    const struct tensor **out)
+{
+	const struct model *m = ld->m;
+	int rc = checkpoint_find(&m->quantised, m->files, name, rows, cols, &ld->quantised, ld->err,
+	    ld->errlen);
+
+	if (rc != MODEL_OK)
+		return rc;
+	checkpoint_mark(&ld->quantised, m->files, ld->needed);
+	ld->n_quantised++;
+	*out = &ld->quantised.tensor;
+	return MODEL_OK;
+}
+
 /* Looks a tensor up that must be there, of a type we compute with. cols 0: a vector. */
 static int
 need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const struct tensor **out)
 {
 	const struct safetensors *files = ld->m->files;
-	int rc = tensor_need(files, ld->m->dir, name, rows, cols, out, ld->err, ld->errlen);
+	int rc;
 
+	if (cols != 0 && checkpoint_has(&ld->m->quantised, files, name))
+		return need_quantised(ld, name, rows, cols, out);
+	rc = tensor_need(files, ld->m->dir, name, rows, cols, out, ld->err, ld->errlen);
 	if (rc == MODEL_OK)
 		ld->needed[*out - safetensors_at(files, 0)] = 1;
 	return rc;
 }
 
-/* *data <- the tensor's rows in our order, on the host. A device with memory of its own has copied
- * them when weights() returns; where it has none, they stay with the model. */
+/* w->data <- a copy on the host, which becomes the model's. A device with memory of its own has
+ * copied it when weights() returns; where it has none, it stays with the model. */
+static int
+bind_copy(struct loader *ld, const struct tensor *t, void *copy, size_t bytes, struct mat *w)
+{
+	struct model *m = ld->m;
+	void **copies = realloc(m->copies, (m->n_copies + 1) * sizeof *copies);
+
+	if (copies == NULL) {
+		free(copy);
+		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: out of memory", t->name);
+	}
+	m->copies = copies;
+	w->data = m->ops->weights(m->dev, copy, bytes);
+	if (w->data == copy)
+		m->copies[m->n_copies++] = copy;
+	else
+		free(copy);
+	return MODEL_OK;
+}
+
+/* Binds the tensor's rows in our order. */
 static int
 bind_reordered(struct loader *ld, const struct tensor *t, struct mat *w)
 {
-	struct model *m = ld->m;
 	void *copy;
 	int rc;
 
 	if ((rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
-	w->data = m->ops->weights(m->dev, copy, t->bytes);
-	if (w->data == copy)
-		m->reordered[m->n_reordered++] = copy;
-	else
-		free(copy);
-	return MODEL_OK;
+	return bind_copy(ld, t, copy, t->bytes, w);
+}
+
+/* Binds rows of a quantised matrix, from row `from` on, in bf16. */
+static int
+bind_quantised(struct loader *ld, const struct tensor *t, uint32_t from, struct mat *w)
+{
+	const size_t bytes = (size_t)w->out * w->in * 2;
+	uint16_t *copy = malloc(bytes);
+	int rc;
+
+	if (copy == NULL)
+		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no memory for it in bf16, %zu bytes",
+		    t->name, bytes);
+	if ((rc = checkpoint_rows(t->quantised, from, w->out, ld->m->reading.threads, copy, ld->err,
+	    ld->errlen)) == MODEL_OK)
+		return bind_copy(ld, t, copy, bytes, w);
+	free(copy);
+	return rc;
 }
 
 /* Can the device compute with weights of this type? */
@@ -76,14 +128,19 @@ bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out
 
 	*w = (struct mat){ .type = t->weight, .out = out, .in = in };
 	ld->matrices += (bytes + 255) / 256 * 256;
-	ld->reordered += t->interleaved > 0 ? bytes : 0;
+	ld->copied += t->interleaved > 0 || t->quantised != NULL ? bytes : 0;
+	ld->quantised_bytes += t->quantised != NULL ? bytes : 0;
 	ld->m->has_blocks |= weight_is_block(t->weight);
 	if ((rc = check_type(ld, t)) != MODEL_OK || ld->constants.host == NULL)
 		return rc;
-	if (t->interleaved == 0)
+	if (t->quantised != NULL)
+		rc = bind_quantised(ld, t, from, w);
+	else if (t->interleaved > 0)
+		rc = bind_reordered(ld, t, w);
+	else
 		w->data = ld->m->ops->weights(ld->m->dev, (const uint8_t *)t->data + from * row,
 		    bytes);
-	else if ((rc = bind_reordered(ld, t, w)) != MODEL_OK)
+	if (rc != MODEL_OK)
 		return rc;
 	if (w->data == NULL)
 		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", t->name);

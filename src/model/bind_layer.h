@@ -4,6 +4,7 @@
 #ifndef KVPIPE_BIND_LAYER_H
 #define KVPIPE_BIND_LAYER_H
 
+#include "model/checkpoint.h"
 #include "model/model.h"
 #include "model/model_files.h"
 #include "model/overrides.h"
@@ -17,7 +18,10 @@ struct loader {
 	uint8_t *needed;        /* [tensors in the folder] 1: some part of the model asked for it */
 	struct device_block constants;
 	size_t matrices;        /* and of matrices, each a multiple of 256 */
-	size_t reordered;       /* of those whose rows are put in another order */
+	size_t copied;          /* of those that are copied on a device without memory of its own */
+	/* of those, what is quantised in the folder, and how many matrices that is */
+	size_t quantised_bytes, n_quantised;
+	struct checkpoint_matrix quantised;     /* the matrix that was looked up last, if it is */
 	char *err;
 	size_t errlen;
 };

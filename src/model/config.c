@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/checkpoint_config.h"
 #include "model/config_internal.h"
 #include "model/file_kind.h"
 #include "model/folder.h"
@@ -179,6 +180,8 @@ read_config(struct config *c, struct model *m)
 
 	if ((rc = config_unwrap(c, &m->wrapped)) != MODEL_OK ||
 	    (rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
+		return rc;
+	if ((rc = checkpoint_config(c, &m->quantised)) != MODEL_OK)
 		return rc;
 	m->family = c->family;
 	id->norm_eps = c->family->eps;

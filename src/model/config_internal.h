@@ -2,7 +2,8 @@
  *
  * config.c reads sizes, config_kind.c what a model is, config_keys.c judges keys, config_rope.c
  * reads rotary embedding, config_window.c windows, config_scale.c multipliers, config_experts.c
- * mixtures of experts, config_wrapper.c takes the text part of a model. Included by them only. */
+ * mixtures of experts, config_wrapper.c takes the text part of a model, checkpoint_config.c reads
+ * how weights are quantised. Included by them only. */
 #ifndef KVPIPE_CONFIG_INTERNAL_H
 #define KVPIPE_CONFIG_INTERNAL_H
 

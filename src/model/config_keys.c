@@ -33,6 +33,7 @@ static const struct key {
 	{ "num_hidden_layers", READ, NULL, 0 },
 	{ "num_key_value_heads", READ, NULL, 0 },
 	{ "rms_norm_eps", READ, NULL, 0 },
+	{ "quantization_config", READ, NULL, 0 },
 	{ "original_max_position_embeddings", READ, NULL, 0 }, /* Phi-3 */
 	{ "rope_parameters", READ, NULL, 0 },              /* transformers 5: both in one */
 	{ "rope_scaling", READ, NULL, 0 },

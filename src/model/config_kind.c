@@ -120,18 +120,18 @@ check_architectures(struct config *c)
 	    "want %s", text, c->family->architecture));
 }
 
-/* Weights in a type that we do not compute with. */
+/* Weights in a type that we do not compute with; quantization_config is judged by itself. */
 static int
 check_quantised(struct config *c)
 {
-	static const char *const keys[] = { "quantization_config", "compression_config",
-		"quantization" };
+	static const char *const keys[] = { "compression_config", "quantization" };
 	const json_t *v, *method, *bits;
 	char how[64], text[24] = "";
 	size_t i;
 
 	for (i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-		if ((v = config_get(c->json, keys[i])) == NULL)
+		if ((v = config_get(c->json, keys[i])) == NULL ||
+		    config_get(c->json, "quantization_config") != NULL)
 			continue;
 		method = config_get(v, "quant_method");
 		if ((bits = config_get(v, "bits")) != NULL ||
@@ -139,7 +139,7 @@ check_quantised(struct config *c)
 			snprintf(text, sizeof text, ", %d bits",
 			    (int)json_integer_value(bits));
 		snprintf(how, sizeof how, "%s%s", json_is_string(method) ?
-		    json_string_value(method) : i == 2 ? "MLX" : "an unnamed method", text);
+		    json_string_value(method) : i == 1 ? "MLX" : "an unnamed method", text);
 		return UNSUPPORTED(c, "%s: quantised weights (%s) are not supported: want bf16, "
 		    "f16 or f32 (--allow-config %s ignores it)", keys[i], how, keys[i]);
 	}

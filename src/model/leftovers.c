@@ -140,13 +140,15 @@ is_behind(const struct tensor *t, uint32_t layers)
 
 int
 leftovers_check(const struct safetensors *files, const uint8_t *needed, int wrapped,
-    uint32_t layers, const struct overrides *o, char *err, size_t errlen)
+    uint32_t layers, const struct checkpoint_config *quantised, const struct overrides *o,
+    char *err, size_t errlen)
 {
 	const struct tensor *t, *harmless = NULL, *refused = NULL;
 	size_t i, passed = 0, n = 0;
 
 	for (i = 0; (t = safetensors_at(files, i)) != NULL; i++) {
-		if (needed[i] || name_list_matches(&o->tensors, t->name))
+		if (needed[i] || name_list_matches(&o->tensors, t->name) ||
+		    checkpoint_passes_over(quantised, t))
 			continue;
 		if (is_harmless(t) || (wrapped && sees_images(t)) || is_behind(t, layers)) {
 			passed++;

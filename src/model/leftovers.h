@@ -6,14 +6,16 @@
 
 #include <stdint.h>
 
+#include "model/checkpoint.h"
 #include "model/overrides.h"
 #include "model/safetensors.h"
 
 /* needed: [tensors] 1 where the model has asked for the tensor. Of the others, says how many cannot
  * change what it computes. One that might is MODEL_EUNSUPPORTED, unless its name is in the
  * overrides. wrapped: those that see images are no part of the model, and so are those of layers
- * from number `layers` on. */
+ * from number `layers` on. Scales of what the configuration has said is not quantised here are
+ * passed over in silence. */
 int leftovers_check(const struct safetensors *, const uint8_t *needed, int wrapped, uint32_t layers,
-    const struct overrides *, char *err, size_t errlen);
+    const struct checkpoint_config *, const struct overrides *, char *err, size_t errlen);
 
 #endif

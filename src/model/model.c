@@ -81,7 +81,8 @@ bind_head(struct loader *ld, const struct outer_names *n)
 {
 	struct model *m = ld->m;
 
-	if (safetensors_find(m->files, n->head) == NULL)
+	if (safetensors_find(m->files, n->head) == NULL &&
+	    !checkpoint_has(&m->quantised, m->files, n->head))
 		return FAIL(ld, MODEL_EINVALID, m->dir, "no tensor %s: if it is the "
 		    "embedding, set \"tie_word_embeddings\": true in config.json", n->head);
 	return bind_matrix(ld, n->head, m->id.vocabulary, m->id.hidden, &m->head);
@@ -135,7 +136,7 @@ bind(struct loader *ld)
 	void *device, *window_device, *freq, *window_freq;
 	int rc;
 
-	ld->constants.used = ld->matrices = ld->reordered = 0;
+	ld->constants.used = ld->matrices = ld->copied = ld->quantised_bytes = ld->n_quantised = 0;
 	device_block_reserve(&ld->constants, frequencies, &freq, &device);
 	device_block_reserve(&ld->constants, frequencies, &window_freq, &window_device);
 	if (freq != NULL) {
@@ -182,6 +183,16 @@ bind_for_device(struct loader *ld)
 	return MODEL_OK;
 }
 
+static void
+say_of_quantised(const struct loader *ld)
+{
+	if (ld->n_quantised > 0)
+		notice(&ld->overrides->notice, "%s: %zu matrices are quantised (%s): computed with "
+		    "as copies in bf16, %.1f MiB of memory", ld->m->dir, ld->n_quantised,
+		    checkpoint_name(ld->m->quantised.method),
+		    (double)ld->quantised_bytes / (1 << 20));
+}
+
 static int
 open_folder(struct loader *ld, const char *dir)
 {
@@ -194,17 +205,18 @@ open_folder(struct loader *ld, const char *dir)
 	    (rc = safetensors_open(dir, ld->overrides, &m->files, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	m->layer = calloc(m->id.layers, sizeof *m->layer);
-	m->reordered = calloc(m->id.layers, 2 * sizeof *m->reordered);
 	ld->needed = calloc(safetensors_count(m->files) + 1, 1);
-	if (m->layer == NULL || m->reordered == NULL || ld->needed == NULL)
+	if (m->layer == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = bind(ld)) != MODEL_OK ||
 	    (rc = leftovers_check(m->files, ld->needed, m->wrapped, m->mixture.predicts ?
-	    m->id.layers : UINT32_MAX, ld->overrides, ld->err, ld->errlen)) != MODEL_OK)
+	    m->id.layers : UINT32_MAX, &m->quantised, ld->overrides, ld->err, ld->errlen)) !=
+	    MODEL_OK)
 		return rc;
 	m->constant_bytes = ld->constants.used;
 	m->matrix_bytes = ld->matrices;
-	m->reordered_bytes = ld->reordered;
+	m->copy_bytes = ld->copied;
+	say_of_quantised(ld);
 	if ((rc = weights_hash(m->files, &m->reading, m->weights, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	return model_name_weights(m, NULL, ld->err, ld->errlen);
@@ -295,9 +307,9 @@ model_free(struct model *m)
 	if (m == NULL)
 		return;
 	m->ops->free(m->dev, m->constants);
-	for (i = 0; i < m->n_reordered; i++)
-		free(m->reordered[i]);
-	free(m->reordered);
+	for (i = 0; i < m->n_copies; i++)
+		free(m->copies[i]);
+	free(m->copies);
 	safetensors_close(m->files);
 	free(m->needed);
 	free(m->layer);

@@ -7,11 +7,12 @@
  * ignored.
  *
  * Weights stay mapped in their own type; only norm weights and biases (a few KB) are converted to
- * f32. */
+ * f32, and quantised matrices of a folder to bf16 (checkpoint.h). */
 #ifndef KVPIPE_MODEL_H
 #define KVPIPE_MODEL_H
 
 #include "libkvfile/kvfile.h"
+#include "model/checkpoint.h"
 #include "model/weights_hash.h"
 #include "ops/compose.h"
 
@@ -93,6 +94,7 @@ struct model {
 	 * own */
 	struct rotary rope, no_rope, window_rope;
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
+	struct checkpoint_config quantised;     /* how matrices are in the folder */
 	int has_blocks;                         /* 1: some matrix is in blocks (weight_type.h) */
 	const float *head_bias;                 /* device f32 [V]; NULL: none */
 	struct norm norm;                       /* before the head */
@@ -103,10 +105,11 @@ struct model {
 	size_t constant_bytes;                  /* of that block */
 	/* of the matrices on the device, where they do not stay in the mapping */
 	size_t matrix_bytes;
-	/* matrices whose rows a GGUF file has in another order: copies on the host, where the
-	 * device uses mapped ones; their bytes, also before they are made */
-	void **reordered;                       /* [n_reordered], at most two of each layer */
-	size_t n_reordered, reordered_bytes;
+	/* matrices whose rows a GGUF file has in another order, or that are quantised in a folder:
+	 * copies on the host, where the device uses mapped ones; their bytes, also before they are
+	 * made */
+	void **copies;                          /* [n_copies] */
+	size_t n_copies, copy_bytes;
 	const struct ops *ops;                  /* the backend and device it was loaded for */
 	struct dev *dev;
 	/* 1: products of a prompt may round activations to bf16 (ops.h, products_in_bf16); the

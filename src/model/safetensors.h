@@ -14,6 +14,8 @@
 
 enum { TENSOR_DIMENSIONS = 8 };
 
+struct checkpoint_matrix;
+
 /* One tensor of the folder. */
 struct tensor {
 	const char *name;
@@ -31,6 +33,8 @@ struct tensor {
 	 * turns, first and second half of each; 0: they lie as they are used */
 	uint32_t interleaved;
 	int plus_one;                           /* norm weights, with the 1 that a family adds */
+	/* a matrix that has to be made of others first, checkpoint.h; NULL: its data are there */
+	const struct checkpoint_matrix *quantised;
 };
 
 /* all mapped shards of one folder, sorted by tensor name (bytes) */
