@@ -1,12 +1,15 @@
 /* gguf_arch.c - the architectures of GGUF files that we compute, and the names of their tensors */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "model/family.h"
 #include "model/gguf_arch.h"
 #include "model/model.h"
 #include "model/model_files.h"
 
-#define GEMMA2 (GGUF_PLUS_ONE | GGUF_NORM_AROUND | GGUF_SOFTCAPS | GGUF_WINDOW | GGUF_QUERY_SCALAR)
+#define GEMMA2 (GGUF_PLUS_ONE | GGUF_SOFTCAPS | GGUF_WINDOW | GGUF_QUERY_SCALAR)
+#define COHERE (GGUF_LAYER_NORM | GGUF_LOGIT_SCALE)
 
 static const struct gguf_arch archs[] = {
 	{ "llama", "llama", GGUF_INTERLEAVED | GGUF_WINDOW, 0 },       /* and Mistral */
@@ -15,38 +18,73 @@ static const struct gguf_arch archs[] = {
 	{ "gemma", "gemma", GGUF_PLUS_ONE, 0 },
 	{ "gemma2", "gemma2", GEMMA2, 46 },
 	{ "gemma3", "gemma3_text", GEMMA2, 62 },
-	{ "phi3", "phi3", GGUF_FUSED | GGUF_WINDOW, 0 },
+	{ "phi2", "phi", GGUF_LAYER_NORM, 0 },
+	{ "phi3", "phi3", GGUF_ORIGINAL_CONTEXT | GGUF_WINDOW, 0 },
 	{ "granite", "granite", GGUF_INTERLEAVED | GGUF_SCALES, 0 },
-	{ "olmo2", "olmo2", GGUF_NORM_AFTER, 0 },
+	{ "olmo", "olmo", GGUF_INTERLEAVED | GGUF_LAYER_NORM, 0 },
+	{ "olmo2", "olmo2", GGUF_OTHER_WITH_WINDOW, 0 },
+	{ "olmo2", "olmo3", GGUF_WINDOW, 0 },
 	{ "smollm3", "smollm3", GGUF_INTERLEAVED, 0 },
+	{ "mistral3", "ministral3", GGUF_INTERLEAVED | GGUF_TEMPERATURE, 0 },
+	{ "command-r", "cohere", COHERE, 0 },
+	{ "cohere2", "cohere2", COHERE | GGUF_WINDOW, 0 },
+	{ "exaone", "exaone", 0, 0 },
+	{ "exaone4", "exaone4", GGUF_WINDOW | GGUF_WINDOW_BY_LAYERS, 64 },
+	{ "chatglm", "glm", 0, 0 },
+	{ "glm4", "glm4", 0, 0 },
+	{ "ernie4_5", "ernie4_5", 0, 0 },
+	{ "seed_oss", "seed_oss", 0, 0 },
+	{ "arcee", "arcee", GGUF_INTERLEAVED, 0 },
+	{ "nemotron", "nemotron", GGUF_LAYER_NORM | GGUF_PLUS_ONE, 0 },
+	{ "starcoder2", "starcoder2", GGUF_LAYER_NORM, 0 },
+	{ "stablelm", "stablelm", GGUF_LAYER_NORM, 0 },
 };
 
-/* The parts of a layer that are called the same in all of them, or in those with this flag: these
- * come first. */
-static const struct { const char *gguf, *hub; unsigned flag; } parts[] = {
-	{ "attn_qkv", "self_attn.qkv_proj", GGUF_FUSED },
-	{ "ffn_up", "mlp.gate_up_proj", GGUF_FUSED },
-	{ "ffn_norm", "pre_feedforward_layernorm", GGUF_NORM_AROUND },
-	{ "post_attention_norm", "post_attention_layernorm", GGUF_NORM_AROUND | GGUF_NORM_AFTER },
-	{ "post_ffw_norm", "post_feedforward_layernorm", GGUF_NORM_AROUND | GGUF_NORM_AFTER },
-	{ "attn_norm", "input_layernorm", 0 }, { "ffn_norm", "post_attention_layernorm", 0 },
-	{ "attn_q", "self_attn.q_proj", 0 }, { "attn_k", "self_attn.k_proj", 0 },
-	{ "attn_v", "self_attn.v_proj", 0 }, { "attn_output", "self_attn.o_proj", 0 },
-	{ "attn_q_norm", "self_attn.q_norm", 0 }, { "attn_k_norm", "self_attn.k_norm", 0 },
-	{ "ffn_gate", "mlp.gate_proj", 0 }, { "ffn_up", "mlp.up_proj", 0 },
-	{ "ffn_down", "mlp.down_proj", 0 },
+/* Parts of a layer: the name that the family has for it, or else for another part, or else the
+ * usual one, by which messages know it. */
+#define NAME(part) offsetof(struct tensor_names, part)
+static const struct { const char *gguf; size_t name, other; const char *usual; } parts[] = {
+	{ "attn_norm", NAME(attention_norm), NAME(attention_norm), "input_layernorm" },
+	{ "ffn_norm", NAME(ffn_norm), NAME(ffn_norm), "post_attention_layernorm" },
+	/* Seed-OSS has it before the network */
+	{ "post_attention_norm", NAME(attention_adds), NAME(ffn_norm), "post_attention_norm" },
+	{ "post_ffw_norm", NAME(ffn_adds), NAME(ffn_adds), "post_feedforward_layernorm" },
+	{ "attn_q", NAME(q), NAME(q), "self_attn.q_proj" },
+	{ "attn_k", NAME(k), NAME(k), "self_attn.k_proj" },
+	{ "attn_v", NAME(v), NAME(v), "self_attn.v_proj" },
+	{ "attn_qkv", NAME(qkv), NAME(qkv), "self_attn.qkv_proj" },
+	{ "attn_output", NAME(o), NAME(o), "self_attn.o_proj" },
+	{ "attn_q_norm", NAME(q_norm), NAME(q_norm), "self_attn.q_norm" },
+	{ "attn_k_norm", NAME(k_norm), NAME(k_norm), "self_attn.k_norm" },
+	{ "ffn_gate", NAME(gate), NAME(gate), "mlp.gate_proj" },
+	{ "ffn_up", NAME(gate_up), NAME(up), "mlp.up_proj" },
+	{ "ffn_down", NAME(down), NAME(down), "mlp.down_proj" },
 };
 
-static const struct { const char *gguf, *hub; } wholes[] = {
-	{ "token_embd.weight", "model.embed_tokens.weight" },
-	{ "output_norm.weight", "model.norm.weight" },
-	{ "output.weight", "lm_head.weight" },
+static const struct { const char *gguf; size_t name; } wholes[] = {
+	{ "token_embd", NAME(embed) }, { "output_norm", NAME(norm) }, { "output", NAME(head) },
 };
+
+/* *out <- this one, or the one behind it, whose model has a window that it has not */
+static int
+with_window(const struct gguf *g, const struct gguf_arch *arch, const struct gguf_arch **out,
+    char *err, size_t errlen)
+{
+	uint64_t window = 0;
+	char key[80];
+	int rc = MODEL_OK;
+
+	snprintf(key, sizeof key, "%s.attention.sliding_window", arch->name);
+	if (arch->flags & GGUF_OTHER_WITH_WINDOW)
+		rc = gguf_whole(g, key, &window, err, errlen);
+	*out = window > 0 ? arch + 1 : arch;
+	return rc;
+}
 
 int
 gguf_architecture(const struct gguf *g, const struct gguf_arch **out, char *err, size_t errlen)
 {
-	char known[160];
+	char known[400];
 	const char *name = NULL;
 	size_t len = 0, i, n = 0;
 	int rc = gguf_text(g, "general.architecture", &name, &len, err, errlen);
@@ -57,37 +95,62 @@ gguf_architecture(const struct gguf *g, const struct gguf_arch **out, char *err,
 		return model_file_fail(err, errlen, MODEL_EINVALID, g->path,
 		    "no key general.architecture");
 	for (i = 0; i < sizeof archs / sizeof archs[0]; i++) {
-		if (strlen(archs[i].name) == len && memcmp(archs[i].name, name, len) == 0) {
-			*out = &archs[i];
-			return MODEL_OK;
-		}
-		n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "",
-		    archs[i].name);
+		if (strlen(archs[i].name) == len && memcmp(archs[i].name, name, len) == 0)
+			return with_window(g, &archs[i], out, err, errlen);
+		if (i == 0 || strcmp(archs[i].name, archs[i - 1].name) != 0)
+			n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
+			    i > 0 ? ", " : "", archs[i].name);
 	}
 	return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, g->path, "general.architecture "
 	    "\"%.*s\" is not supported; supported are %s", len < 64 ? (int)len : 64, name, known);
 }
 
+static const char *
+name_at(const struct tensor_names *names, size_t offset)
+{
+	return *(const char *const *)(const void *)((const char *)names + offset);
+}
+
+/* Is a text of n bytes this name? */
+static int
+is_name(const char *name, const char *text, size_t n)
+{
+	return strlen(name) == n && memcmp(name, text, n) == 0;
+}
+
+/* NULL: none */
+static const char *
+part_of_layer(const struct tensor_names *names, const char *part, size_t n)
+{
+	const char *name;
+	size_t i;
+
+	for (i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		if (!is_name(parts[i].gguf, part, n))
+			continue;
+		name = name_at(names, parts[i].name);
+		name = name != NULL ? name : name_at(names, parts[i].other);
+		return name != NULL ? name : parts[i].usual;
+	}
+	return NULL;
+}
+
 void
 gguf_hub_name(const struct gguf_arch *arch, const char *gguf, char *name, size_t size)
 {
+	const struct tensor_names *names = family_find(arch->model_type)->names;
 	const size_t digits = strncmp(gguf, "blk.", 4) == 0 ? strspn(gguf + 4, "0123456789") : 0;
-	const char *part = gguf + 4 + digits, *end;
-	size_t i, n;
+	const char *part = gguf + 4 + digits + 1, *end = strrchr(gguf, '.'), *hub;
+	size_t i;
 
 	snprintf(name, size, "%s", gguf);
-	for (i = 0; i < sizeof wholes / sizeof wholes[0]; i++)
-		if (strcmp(wholes[i].gguf, gguf) == 0)
-			snprintf(name, size, "%s", wholes[i].hub);
-	if (digits == 0 || *part++ != '.' || (end = strrchr(part, '.')) == NULL ||
-	    (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0))
+	if (end == NULL || (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0))
 		return;
-	n = (size_t)(end - part);
-	for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
-		if ((parts[i].flag == 0 || (arch->flags & parts[i].flag)) &&
-		    strlen(parts[i].gguf) == n && memcmp(parts[i].gguf, part, n) == 0) {
-			snprintf(name, size, "model.layers.%.*s.%s%s", (int)digits, gguf + 4,
-			    parts[i].hub, end);
-			return;
-		}
+	for (i = 0; i < sizeof wholes / sizeof wholes[0]; i++)
+		if (is_name(wholes[i].gguf, gguf, (size_t)(end - gguf)))
+			snprintf(name, size, "%s%s", name_at(names, wholes[i].name), end);
+	if (digits == 0 || end < part || part[-1] != '.' ||
+	    (hub = part_of_layer(names, part, (size_t)(end - part))) == NULL)
+		return;
+	snprintf(name, size, "%s.%.*s.%s%s", names->layers, (int)digits, gguf + 4, hub, end);
 }
