@@ -484,3 +484,16 @@ print([a["content"] for a in json.load(open(sys.argv[1]))["added_tokens"] if a["
 	run -1 --separate-stderr kv-prefill -m "$DEMO/model.safetensors" -o x.kv text
 	assert_regex "$stderr" 'a file: want a folder with config.json, tokenizer.json and model.safetensors, or a GGUF file'
 }
+
+@test "the scripts of methods take a GGUF file, and derive from it what they derive from config.json" {
+	local method
+	for method in fastkv gemfilter shadowkv; do
+		for m in "$DEMO" demo.gguf; do
+			run -0 sh "$ROOT/examples/methods/$method.sh" -m "$m" -C "$DEMO/kvpipe-methods.conf" "$ROOT/examples/prompts/harbour.txt"
+			echo "$output" >"$(basename "$m").$method"
+		done
+		cmp "demo-model.$method" "demo.gguf.$method"
+	done
+	run -2 --separate-stderr sh "$ROOT/examples/compare.sh" -m absent.gguf
+	assert_regex "$stderr" 'absent.gguf: there is no model folder or GGUF file'
+}

@@ -1,5 +1,4 @@
-/* made_for.c - whether what was trained beside a model was trained for these weights, or was tried with
- * them
+/* made_for.c - whether what was trained beside a model was trained, or tried, with these weights
  *
  * The same weights may stand in several files, a folder and a GGUF file that it was made of: then
  * a list has a fingerprint of each. */
