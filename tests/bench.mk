@@ -44,7 +44,7 @@ STREAM_ROWS = 65536
 RETRIEVE_ROWS = 32768
 
 $(O)/smollm2/config.json:
-	O=$(O) sh examples/smollm2.sh >/dev/null
+	sh examples/smollm2/folder.sh $(@D) >/dev/null
 # for the time that loading it takes
 $(BENCH_DIR)/llama-3.2-1b/tokenizer.json: tests/bin/mktokenizer.py \
     $(BENCH_DIR)/llama-3.2-1b/config.json

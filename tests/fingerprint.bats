@@ -103,6 +103,20 @@ SAMPLED='its fingerprint of the weights is of samples only, as in older versions
 	assert_equal "$stderr" "kv-decode: head: its fingerprint of the model's weights is of samples only, as in older versions"
 }
 
+@test "an adapter and a retrieval head are for each of the weights that they name" {
+	"$PYTHON" "$ROOT/tests/bin/mkadapter.py" both --model "$DEMO"
+	"$PYTHON" "$ROOT/tests/bin/mkhead.py" head --model "$DEMO" --layers 0,1,2
+	kv-prefill -q -m "$DEMO" --score lookahead=both --retrieval-head head --evict budget=16 -o a.kv doc.txt
+	sed -i "s/\"$(oracle "$DEMO")\"/[\"$(oracle other)\", \"$(oracle "$DEMO")\"]/" both/adapter_config.json head/config.json
+	grep -q '\[".*", ".*"\]' both/adapter_config.json
+	kv-prefill -q -m "$DEMO" --score lookahead=both --retrieval-head head --evict budget=16 -o b.kv doc.txt
+	cmp a.kv b.kv
+	run -0 --separate-stderr kv-prefill -m other --score lookahead=both --evict budget=16 -o c.kv doc.txt
+	sed -i "s/\"$(oracle other)\", //" both/adapter_config.json head/config.json
+	run -4 kv-prefill -m other --score lookahead=both --evict budget=16 -o d.kv doc.txt
+	run -4 kv-prefill -m other --retrieval-head head -o d.kv doc.txt
+}
+
 @test "weights are read once: the fingerprint is kept below XDG_CACHE_HOME or HOME, for its owner alone" {
 	local read='kv-prefill: weights: [0-9.]+ MiB read for their fingerprint' known='kv-prefill: weights: their fingerprint is known'
 	unset KV_FINGERPRINTS XDG_CACHE_HOME

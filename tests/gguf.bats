@@ -123,8 +123,51 @@ print(o)' >"$m.info"
 	same_families mixtral qwen2_moe qwen3_moe olmoe granitemoe mixtral-bf16 qwen3_moe-bf16
 }
 
+@test "families with LayerNorm, parallel blocks, other rotations and other names of tensors are the same models" {
+	family starcoder2 '{"sliding_window": null}'
+	same_families phi olmo cohere cohere-biases exaone glm glm4 glm4-biases ernie4_5 ernie4_5-biases seed_oss arcee-biases nemotron starcoder2 stablelm
+}
+
+@test "a window and layers without one are the same: OLMo 3, Command R7B, EXAONE 4, and EXAONE 4 has none where no key says so" {
+	same_families olmo3 cohere2 exaone4 exaone4-typed exaone4-llama3
+	# with 64 layers llama.cpp gives it one
+	"$PYTHON" - "$ROOT/tests/bin" exaone4-llama3 <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from mkgguf import *
+		k, t = read_folder(sys.argv[2])
+		k["exaone4.block_count"] = (U32, 64)
+		t += [(f"blk.{i}" + n[len("blk.0"):], s, y, b) for i in range(4, 64) for n, s, y, b in t if n.startswith("blk.0.")]
+		write("x.gguf", k, t)
+	END
+	kv-prefill -m x.gguf --ids -o x.kv ids
+	run -0 kv-info x.kv
+	assert_line --regexp '4096'
+}
+
 @test "scalings of rotary embedding are the same: linear, Llama 3's, yarn, longrope" {
-	same_families llama-linear llama-llama3 llama-yarn qwen2-yarn phi3-longrope phi3-longrope-short
+	same_families llama-linear llama-llama3 llama-yarn qwen2-yarn phi3-longrope phi3-longrope-short ministral3
+	# yarn's usual factor of attention, written out
+	family olmo3-yarn '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "attention_factor": 1.138629436111989}}'
+	same_families olmo3-yarn
+}
+
+@test "Ministral's scale of queries is refused where rotary embedding is not scaled, and so is a factor of attention that llama.cpp does not obey" {
+	family ministral3
+	"$PYTHON" - "$ROOT/tests/bin" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from mkgguf import *
+		k, t = read_folder("ministral3")
+		k["mistral3.rope.scaling.type"] = (STRING, "none")
+		write("x.gguf", k, t)
+		k["mistral3.rope.scaling.type"] = (STRING, "yarn")
+		k["mistral3.rope.scaling.yarn_attn_factor"] = (F32, 1.5)
+		write("y.gguf", k, t)
+	END
+	refused 5 'key mistral3.attention.temperature_scale is supported with yarn only'
+	mv y.gguf x.gguf
+	refused 5 'yarn_attn_factor other than 1 are not supported'
 }
 
 @test "Llama 3's four numbers are found again from the factors, and other factors are refused" {
@@ -334,7 +377,7 @@ golden() {
 
 @test "how a text is split is known by name, and another name is refused" {
 	local pre
-	for pre in llama-bpe qwen2 qwen35 smollm gpt-2 tekken gpt-4o dbrx deepseek-llm deepseek-coder default; do
+	for pre in llama-bpe qwen2 qwen35 smollm gpt-2 tekken gpt-4o dbrx glm4 stablelm2 seed-coder command-r exaone4 deepseek-llm deepseek-coder default; do
 		vocabulary smollm "k['tokenizer.ggml.pre'] = (STRING, '$pre'); k['tokenizer.ggml.add_bos_token'] = (BOOL, False)"
 		run -0 bash -c 'kv-tokenize -m v.gguf text | kv-tokenize -d -m v.gguf -'
 		assert_output "$(cat text)"
@@ -444,4 +487,17 @@ print([a["content"] for a in json.load(open(sys.argv[1]))["added_tokens"] if a["
 	assert_regex "$stderr" 'g: no config.json, but model.gguf, a model of llama.cpp: name that file'
 	run -1 --separate-stderr kv-prefill -m "$DEMO/model.safetensors" -o x.kv text
 	assert_regex "$stderr" 'a file: want a folder with config.json, tokenizer.json and model.safetensors, or a GGUF file'
+}
+
+@test "the scripts of methods take a GGUF file, and derive from it what they derive from config.json" {
+	local method
+	for method in fastkv gemfilter shadowkv; do
+		for m in "$DEMO" demo.gguf; do
+			run -0 sh "$ROOT/examples/methods/$method.sh" -m "$m" -C "$DEMO/kvpipe-methods.conf" "$ROOT/examples/prompts/harbour.txt"
+			echo "$output" >"$(basename "$m").$method"
+		done
+		cmp "demo-model.$method" "demo.gguf.$method"
+	done
+	run -2 --separate-stderr sh "$ROOT/examples/compare.sh" -m absent.gguf
+	assert_regex "$stderr" 'absent.gguf: there is no model folder or GGUF file'
 }

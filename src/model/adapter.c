@@ -11,6 +11,7 @@
 #include "model/adapter.h"
 #include "model/adapter_config.h"
 #include "model/family.h"
+#include "model/made_for.h"
 #include "model/model_files.h"
 #include "model/safetensors.h"
 #include "model/tensor_shape.h"
@@ -189,6 +190,35 @@ check_leftovers(struct adapter_loader *ld)
 	return MODEL_OK;
 }
 
+/* c <- the configuration, of an adapter that is for this model; without c->weights */
+static int
+read_config(struct adapter_loader *ld, const char *dir, struct adapter_config *c)
+{
+	struct adapter *a = ld->a;
+	const struct kv_model *id = &a->model->id;
+	char *path;
+	int rc = adapter_config_read(dir, ld->overrides, c, ld->err, ld->errlen);
+
+	if (rc != MODEL_OK)
+		return rc;
+	if ((a->model->family->flags & ~ADAPTABLE) != 0 || id->mlp_bias ||
+	    !family_has_usual_tensors(a->model->family))
+		rc = FAIL(ld, MODEL_EUNSUPPORTED, dir, "lookahead adapters are not supported for "
+		    "models of type %s%s", id->architecture, id->mlp_bias ? " with mlp_bias" : "");
+	else if (a->model->mixture.router.experts > 0 && (c->linears & NETWORK_LINEARS) != 0)
+		rc = FAIL(ld, MODEL_EUNSUPPORTED, dir, "target_modules: gate_proj, up_proj and "
+		    "down_proj are not supported for a mixture of experts (%s)", id->architecture);
+	else if ((path = model_file_path(dir, ADAPTER_CONFIG)) == NULL)
+		rc = FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
+	else {
+		rc = made_for(c->weights, ADAPTER_WEIGHTS, path, a->model, &a->by_samples, ld->err,
+		    ld->errlen);
+		free(path);
+	}
+	json_decref(c->weights);
+	return rc;
+}
+
 static int
 read_folder(struct adapter_loader *ld, const char *dir)
 {
@@ -198,20 +228,8 @@ read_folder(struct adapter_loader *ld, const char *dir)
 	struct weights_reading reading = a->model->reading;
 	int rc;
 
-	if ((rc = adapter_config_read(dir, ld->overrides, &c, ld->err, ld->errlen)) != MODEL_OK)
+	if ((rc = read_config(ld, dir, &c)) != MODEL_OK)
 		return rc;
-	if ((a->model->family->flags & ~ADAPTABLE) != 0 || id->mlp_bias ||
-	    !family_has_usual_tensors(a->model->family))
-		return FAIL(ld, MODEL_EUNSUPPORTED, dir, "lookahead adapters are not supported for "
-		    "models of type %s%s", id->architecture, id->mlp_bias ? " with mlp_bias" : "");
-	if (a->model->mixture.router.experts > 0 && (c.linears & NETWORK_LINEARS) != 0)
-		return FAIL(ld, MODEL_EUNSUPPORTED, dir, "target_modules: gate_proj, up_proj and "
-		    "down_proj are not supported for a mixture of experts (%s)", id->architecture);
-	if (c.weights[0] != '\0' &&
-	    (rc = model_has_weights(a->model, c.weights, ld->err, ld->errlen)) <= WEIGHTS_OTHER)
-		return rc < 0 ? rc : FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, but "
-		    "%s has %s", c.weights, a->model->dir, a->model->weights);
-	a->by_samples = rc == WEIGHTS_ALIKE;
 	if ((rc = safetensors_open_file(dir, TENSORS, ld->overrides, &a->files, ld->err,
 	    ld->errlen)) != MODEL_OK)
 		return rc;

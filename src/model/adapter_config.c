@@ -11,7 +11,6 @@
 #include "model/model.h"
 #include "model/model_files.h"
 
-#define NAME "adapter_config.json"
 
 enum { RANK_MAX = 4096, TOKENS_MAX = 4096 };
 
@@ -160,8 +159,7 @@ read_lora(struct reader *r, struct adapter_config *out)
 static int
 read_lookahead(struct reader *r, struct adapter_config *out)
 {
-	const json_t *own = get_value(r->json, "lookahead"), *weights = get_value(own, "weights");
-	const char *hex = json_string_value(weights);
+	const json_t *own = get_value(r->json, "lookahead");
 	uint32_t version;
 	int rc;
 
@@ -172,11 +170,7 @@ read_lookahead(struct reader *r, struct adapter_config *out)
 		return rc;
 	if (version != 1)
 		return UNSUPPORTED(r, "\"lookahead\" has version %u: only 1 is supported", version);
-	if (weights == NULL)
-		return MODEL_OK;
-	if (hex == NULL || strlen(hex) != 32 || strspn(hex, "0123456789abcdef") != 32)
-		return BAD(r, "\"weights\" is not 32 hexadecimal digits");
-	memcpy(out->weights, hex, sizeof out->weights);
+	out->weights = json_incref(json_object_get(own, ADAPTER_WEIGHTS));
 	return MODEL_OK;
 }
 
@@ -184,7 +178,7 @@ int
 adapter_config_read(const char *dir, const struct overrides *overrides, struct adapter_config *out,
     char *err, size_t errlen)
 {
-	char *path = model_file_path(dir, NAME);
+	char *path = model_file_path(dir, ADAPTER_CONFIG);
 	struct reader r = { .path = path, .allowed = &overrides->keys, .err = err,
 	    .errlen = errlen };
 	int rc;

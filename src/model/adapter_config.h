@@ -4,6 +4,7 @@
 #ifndef KVPIPE_ADAPTER_CONFIG_H
 #define KVPIPE_ADAPTER_CONFIG_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,9 +19,11 @@ struct adapter_config {
 	uint32_t rank;                  /* 0: no LoRA */
 	double scale;                   /* alpha / r, with rank-stabilised LoRA alpha / sqrt(r) */
 	unsigned linears;               /* 1 << i for each of adapter_linears[] that has a LoRA */
-	/* fingerprint of the model's weights; "": it does not say */
-	char weights[33];
+	json_t *weights;                /* what made_for() takes; to be freed by json_decref() */
 };
+
+#define ADAPTER_WEIGHTS "weights"       /* the key that says so */
+#define ADAPTER_CONFIG "adapter_config.json"
 
 /* Returns MODEL_*, with a message in err[errlen]. */
 int adapter_config_read(const char *dir, const struct overrides *, struct adapter_config *out,

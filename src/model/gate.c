@@ -15,6 +15,7 @@
 #include "ops/device_block.h"
 
 #define OURS "kvpipe_gate"
+#define TARGET "target_weights"
 #define NORM_EPS 1e-6F          /* of Fast KVzip */
 
 struct gate_loader {
@@ -236,8 +237,8 @@ check_model(struct gate_loader *ld)
 		return FAIL(ld, MODEL_ENOMEM, gate->dir, "out of memory");
 	if (access(path, F_OK) == 0 &&
 	    (rc = model_file_json(path, &json, ld->err, ld->errlen)) == MODEL_OK) {
-		rc = made_for(json_object_get(json, OURS), path, gate->model, &gate->by_samples,
-		    ld->err, ld->errlen);
+		rc = made_for(json_object_get(json_object_get(json, OURS), TARGET), TARGET,
+		    path, gate->model, &gate->by_samples, ld->err, ld->errlen);
 		json_decref(json);
 	}
 	free(path);

@@ -1,37 +1,74 @@
 /* gguf_arch.c - the architectures of GGUF files that we compute, and the names of their tensors */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "model/family.h"
 #include "model/gguf_arch.h"
 #include "model/model.h"
 #include "model/model_files.h"
 
-#define GEMMA2 (GGUF_PLUS_ONE | GGUF_NORM_AROUND | GGUF_SOFTCAPS | GGUF_WINDOW | GGUF_QUERY_SCALAR)
+#define GEMMA2 (GGUF_PLUS_ONE | GGUF_SOFTCAPS | GGUF_WINDOW | GGUF_QUERY_SCALAR)
+#define COHERE (GGUF_LAYER_NORM | GGUF_LOGIT_SCALE)
 
 static const struct gguf_arch archs[] = {
-	{ "llama", "llama", GGUF_INTERLEAVED | GGUF_WINDOW, 0 },       /* and Mistral */
+	{ "llama", "llama", GGUF_INTERLEAVED | GGUF_OTHER_WITH_EXPERTS | GGUF_WINDOW, 0 },       /* and Mistral */
 	{ "llama", "mixtral", GGUF_INTERLEAVED | GGUF_WINDOW | GGUF_EXPERTS | GGUF_MIXTRAL, 0 },
 	{ "qwen2", "qwen2", 0, 0 },
 	{ "qwen3", "qwen3", 0, 0 },
 	{ "gemma", "gemma", GGUF_PLUS_ONE, 0 },
 	{ "gemma2", "gemma2", GEMMA2, 46 },
 	{ "gemma3", "gemma3_text", GEMMA2, 62 },
-	{ "phi3", "phi3", GGUF_FUSED | GGUF_WINDOW, 0 },
+	{ "phi2", "phi", GGUF_LAYER_NORM, 0 },
+	{ "phi3", "phi3", GGUF_ORIGINAL_CONTEXT | GGUF_WINDOW, 0 },
 	{ "granite", "granite", GGUF_INTERLEAVED | GGUF_SCALES, 0 },
-	{ "olmo2", "olmo2", GGUF_NORM_AFTER, 0 },
+	{ "olmo", "olmo", GGUF_INTERLEAVED | GGUF_LAYER_NORM, 0 },
+	{ "olmo2", "olmo2", GGUF_OTHER_WITH_WINDOW, 0 },
+	{ "olmo2", "olmo3", GGUF_WINDOW, 0 },
 	{ "smollm3", "smollm3", GGUF_INTERLEAVED, 0 },
 	{ "qwen2moe", "qwen2_moe", GGUF_EXPERTS, 0 },
 	{ "qwen3moe", "qwen3_moe", GGUF_EXPERTS | GGUF_RENORMALISED, 0 },
 	{ "olmoe", "olmoe", GGUF_EXPERTS, 0 },
 	{ "granitemoe", "granitemoe", GGUF_INTERLEAVED | GGUF_SCALES | GGUF_EXPERTS | GGUF_GRANITE,
 	    0 },
+	{ "mistral3", "ministral3", GGUF_INTERLEAVED | GGUF_TEMPERATURE, 0 },
+	{ "command-r", "cohere", COHERE, 0 },
+	{ "cohere2", "cohere2", COHERE | GGUF_WINDOW, 0 },
+	{ "exaone", "exaone", 0, 0 },
+	{ "exaone4", "exaone4", GGUF_WINDOW | GGUF_WINDOW_BY_LAYERS, 64 },
+	{ "chatglm", "glm", 0, 0 },
+	{ "glm4", "glm4", 0, 0 },
+	{ "ernie4_5", "ernie4_5", 0, 0 },
+	{ "seed_oss", "seed_oss", 0, 0 },
+	{ "arcee", "arcee", GGUF_INTERLEAVED, 0 },
+	{ "nemotron", "nemotron", GGUF_LAYER_NORM | GGUF_PLUS_ONE, 0 },
+	{ "starcoder2", "starcoder2", GGUF_LAYER_NORM, 0 },
+	{ "stablelm", "stablelm", GGUF_LAYER_NORM, 0 },
 };
 
-/* The parts of a layer that are called the same in all of them, or in those with this flag: these
- * come first. */
-static const struct { const char *gguf, *hub; unsigned flag; } parts[] = {
-	{ "attn_qkv", "self_attn.qkv_proj", GGUF_FUSED },
-	{ "ffn_up", "mlp.gate_up_proj", GGUF_FUSED },
+/* Parts of a layer: the name that the family has for it, or else for another part, or else the
+ * usual one, by which messages know it. */
+#define NAME(part) offsetof(struct tensor_names, part)
+static const struct { const char *gguf; size_t name, other; const char *usual; } parts[] = {
+	{ "attn_norm", NAME(attention_norm), NAME(attention_norm), "input_layernorm" },
+	{ "ffn_norm", NAME(ffn_norm), NAME(ffn_norm), "post_attention_layernorm" },
+	/* Seed-OSS has it before the network */
+	{ "post_attention_norm", NAME(attention_adds), NAME(ffn_norm), "post_attention_norm" },
+	{ "post_ffw_norm", NAME(ffn_adds), NAME(ffn_adds), "post_feedforward_layernorm" },
+	{ "attn_q", NAME(q), NAME(q), "self_attn.q_proj" },
+	{ "attn_k", NAME(k), NAME(k), "self_attn.k_proj" },
+	{ "attn_v", NAME(v), NAME(v), "self_attn.v_proj" },
+	{ "attn_qkv", NAME(qkv), NAME(qkv), "self_attn.qkv_proj" },
+	{ "attn_output", NAME(o), NAME(o), "self_attn.o_proj" },
+	{ "attn_q_norm", NAME(q_norm), NAME(q_norm), "self_attn.q_norm" },
+	{ "attn_k_norm", NAME(k_norm), NAME(k_norm), "self_attn.k_norm" },
+	{ "ffn_gate", NAME(gate), NAME(gate), "mlp.gate_proj" },
+	{ "ffn_up", NAME(gate_up), NAME(up), "mlp.up_proj" },
+	{ "ffn_down", NAME(down), NAME(down), "mlp.down_proj" },
+};
+
+/* Parts of a mixture of experts, in architectures with this flag; the first one that fits */
+static const struct { const char *gguf, *hub; unsigned flag; } expert_parts[] = {
 	{ "ffn_gate_inp", "block_sparse_moe.gate", GGUF_MIXTRAL },
 	{ "ffn_gate_exps", "block_sparse_moe.experts.w1", GGUF_MIXTRAL },
 	{ "ffn_up_exps", "block_sparse_moe.experts.w3", GGUF_MIXTRAL },
@@ -48,31 +85,28 @@ static const struct { const char *gguf, *hub; unsigned flag; } parts[] = {
 	{ "ffn_gate_shexp", "mlp.shared_expert.gate_proj", GGUF_EXPERTS },
 	{ "ffn_up_shexp", "mlp.shared_expert.up_proj", GGUF_EXPERTS },
 	{ "ffn_down_shexp", "mlp.shared_expert.down_proj", GGUF_EXPERTS },
-	{ "ffn_norm", "pre_feedforward_layernorm", GGUF_NORM_AROUND },
-	{ "post_attention_norm", "post_attention_layernorm", GGUF_NORM_AROUND | GGUF_NORM_AFTER },
-	{ "post_ffw_norm", "post_feedforward_layernorm", GGUF_NORM_AROUND | GGUF_NORM_AFTER },
-	{ "attn_norm", "input_layernorm", 0 }, { "ffn_norm", "post_attention_layernorm", 0 },
-	{ "attn_q", "self_attn.q_proj", 0 }, { "attn_k", "self_attn.k_proj", 0 },
-	{ "attn_v", "self_attn.v_proj", 0 }, { "attn_output", "self_attn.o_proj", 0 },
-	{ "attn_q_norm", "self_attn.q_norm", 0 }, { "attn_k_norm", "self_attn.k_norm", 0 },
-	{ "ffn_gate", "mlp.gate_proj", 0 }, { "ffn_up", "mlp.up_proj", 0 },
-	{ "ffn_down", "mlp.down_proj", 0 },
 };
 
-static const struct { const char *gguf, *hub; } wholes[] = {
-	{ "token_embd.weight", "model.embed_tokens.weight" },
-	{ "output_norm.weight", "model.norm.weight" },
-	{ "output.weight", "lm_head.weight" },
+static const struct { const char *gguf; size_t name; } wholes[] = {
+	{ "token_embd", NAME(embed) }, { "output_norm", NAME(norm) }, { "output", NAME(head) },
 };
 
-/* Has the file experts? */
+/* *out <- this one, or the one behind it, whose model has a window or experts that it has not */
 static int
-has_experts(const struct gguf *g)
+this_or_next(const struct gguf *g, const struct gguf_arch *arch, const struct gguf_arch **out,
+    char *err, size_t errlen)
 {
+	const unsigned other = arch->flags & (GGUF_OTHER_WITH_WINDOW | GGUF_OTHER_WITH_EXPERTS);
 	uint64_t n = 0;
-	char err[256];
+	char key[80];
+	int rc = MODEL_OK;
 
-	return gguf_whole(g, "llama.expert_count", &n, err, sizeof err) == MODEL_OK && n > 0;
+	snprintf(key, sizeof key, "%s.%s", arch->name, other == GGUF_OTHER_WITH_WINDOW ?
+	    "attention.sliding_window" : "expert_count");
+	if (other != 0)
+		rc = gguf_whole(g, key, &n, err, errlen);
+	*out = n > 0 ? arch + 1 : arch;
+	return rc;
 }
 
 /* known[size] <- the names of all architectures */
@@ -90,7 +124,7 @@ list_names(char *known, size_t size)
 int
 gguf_architecture(const struct gguf *g, const struct gguf_arch **out, char *err, size_t errlen)
 {
-	char known[240];
+	char known[480];
 	const char *name = NULL;
 	size_t len = 0, i;
 	int rc = gguf_text(g, "general.architecture", &name, &len, err, errlen);
@@ -101,36 +135,63 @@ gguf_architecture(const struct gguf *g, const struct gguf_arch **out, char *err,
 		return model_file_fail(err, errlen, MODEL_EINVALID, g->path,
 		    "no key general.architecture");
 	for (i = 0; i < sizeof archs / sizeof archs[0]; i++)
-		if (strlen(archs[i].name) == len && memcmp(archs[i].name, name, len) == 0) {
-			/* Mixtral's stands behind that of Llama, under the same name */
-			*out = &archs[i == 0 && has_experts(g) ? 1 : i];
-			return MODEL_OK;
-		}
+		if (strlen(archs[i].name) == len && memcmp(archs[i].name, name, len) == 0)
+			return this_or_next(g, &archs[i], out, err, errlen);
 	list_names(known, sizeof known);
 	return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, g->path, "general.architecture "
 	    "\"%.*s\" is not supported; supported are %s", len < 64 ? (int)len : 64, name, known);
 }
 
+static const char *
+name_at(const struct tensor_names *names, size_t offset)
+{
+	return *(const char *const *)(const void *)((const char *)names + offset);
+}
+
+/* Is a text of n bytes this name? */
+static int
+is_name(const char *name, const char *text, size_t n)
+{
+	return strlen(name) == n && memcmp(name, text, n) == 0;
+}
+
+/* NULL: none */
+static const char *
+part_of_layer(const struct gguf_arch *arch, const struct tensor_names *names, const char *part,
+    size_t n)
+{
+	const char *name;
+	size_t i;
+
+	for (i = 0; i < sizeof expert_parts / sizeof expert_parts[0]; i++)
+		if ((arch->flags & expert_parts[i].flag) && is_name(expert_parts[i].gguf, part, n))
+			return expert_parts[i].hub;
+	for (i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		if (!is_name(parts[i].gguf, part, n))
+			continue;
+		name = name_at(names, parts[i].name);
+		name = name != NULL ? name : name_at(names, parts[i].other);
+		return name != NULL ? name : parts[i].usual;
+	}
+	return NULL;
+}
+
 void
 gguf_hub_name(const struct gguf_arch *arch, const char *gguf, char *name, size_t size)
 {
+	const struct tensor_names *names = family_find(arch->model_type)->names;
 	const size_t digits = strncmp(gguf, "blk.", 4) == 0 ? strspn(gguf + 4, "0123456789") : 0;
-	const char *part = gguf + 4 + digits, *end;
-	size_t i, n;
+	const char *part = gguf + 4 + digits + 1, *end = strrchr(gguf, '.'), *hub;
+	size_t i;
 
 	snprintf(name, size, "%s", gguf);
-	for (i = 0; i < sizeof wholes / sizeof wholes[0]; i++)
-		if (strcmp(wholes[i].gguf, gguf) == 0)
-			snprintf(name, size, "%s", wholes[i].hub);
-	if (digits == 0 || *part++ != '.' || (end = strrchr(part, '.')) == NULL ||
-	    (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0))
+	if (end == NULL || (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0))
 		return;
-	n = (size_t)(end - part);
-	for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
-		if ((parts[i].flag == 0 || (arch->flags & parts[i].flag)) &&
-		    strlen(parts[i].gguf) == n && memcmp(parts[i].gguf, part, n) == 0) {
-			snprintf(name, size, "model.layers.%.*s.%s%s", (int)digits, gguf + 4,
-			    parts[i].hub, end);
-			return;
-		}
+	for (i = 0; i < sizeof wholes / sizeof wholes[0]; i++)
+		if (is_name(wholes[i].gguf, gguf, (size_t)(end - gguf)))
+			snprintf(name, size, "%s%s", name_at(names, wholes[i].name), end);
+	if (digits == 0 || end < part || part[-1] != '.' ||
+	    (hub = part_of_layer(arch, names, part, (size_t)(end - part))) == NULL)
+		return;
+	snprintf(name, size, "%s.%.*s.%s%s", names->layers, (int)digits, gguf + 4, hub, end);
 }

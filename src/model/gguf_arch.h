@@ -10,24 +10,30 @@ enum {
 	/* rows of queries and keys lie in the order of a rotation of neighbours (2i, 2i + 1) */
 	GGUF_INTERLEAVED = 1 << 0,
 	GGUF_PLUS_ONE = 1 << 1,         /* norms have the 1 that others add while they run */
-	GGUF_FUSED = 1 << 2,            /* attn_qkv, and ffn_up is gate and up */
-	GGUF_NORM_AFTER = 1 << 3,       /* post_attention_norm in place of attn_norm, and so on */
-	GGUF_NORM_AROUND = 1 << 4,      /* both */
-	GGUF_SCALES = 1 << 5,           /* Granite's four */
-	GGUF_SOFTCAPS = 1 << 6,
-	GGUF_WINDOW = 1 << 7,           /* may have attention.sliding_window */
+	GGUF_SCALES = 1 << 2,           /* Granite's four */
+	GGUF_LOGIT_SCALE = 1 << 3,      /* logits are multiplied by logit_scale */
+	GGUF_SOFTCAPS = 1 << 4,
+	GGUF_WINDOW = 1 << 5,           /* may have attention.sliding_window */
+	GGUF_WINDOW_BY_LAYERS = 1 << 6, /* has one with so many layers, where no key says */
+	GGUF_OTHER_WITH_WINDOW = 1 << 7, /* with a window it is the model of the next row */
 	GGUF_QUERY_SCALAR = 1 << 8,     /* query_pre_attn_scalar, which no key says */
-	GGUF_EXPERTS = 1 << 9,          /* expert_count, with names of tensors as Qwen's .. */
-	GGUF_MIXTRAL = 1 << 10,         /* .. or as Mixtral's, .. */
-	GGUF_GRANITE = 1 << 11,         /* .. or as Granite's */
-	GGUF_RENORMALISED = 1 << 12     /* weights of experts are, which no key says */
+	GGUF_TEMPERATURE = 1 << 9,      /* of queries, by their position */
+	GGUF_LAYER_NORM = 1 << 10,
+	/* original_max_position_embeddings beside the scaling of rotary embedding */
+	GGUF_ORIGINAL_CONTEXT = 1 << 11,
+	GGUF_EXPERTS = 1 << 12,         /* expert_count, with names of tensors as Qwen's .. */
+	GGUF_MIXTRAL = 1 << 13,         /* .. or as Mixtral's, .. */
+	GGUF_GRANITE = 1 << 14,         /* .. or as Granite's */
+	GGUF_RENORMALISED = 1 << 15,    /* weights of experts are, which no key says */
+	GGUF_OTHER_WITH_EXPERTS = 1 << 16 /* with experts it is the model of the next row */
 };
 
 struct gguf_arch {
 	const char *name;               /* general.architecture */
 	const char *model_type;
 	unsigned flags;
-	uint32_t narrow_layers;         /* GGUF_QUERY_SCALAR: with so many it is hidden / heads */
+	/* GGUF_QUERY_SCALAR: with so many it is hidden / heads; GGUF_WINDOW_BY_LAYERS */
+	uint32_t layers;
 };
 
 /* Finds the architecture. One that we do not compute is MODEL_EUNSUPPORTED, by its name. */

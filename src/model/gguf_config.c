@@ -17,13 +17,14 @@ enum rule {
 	READ,           /* understood, by one of the functions below or by gguf_rope.c */
 	READ_IF,        /* in architectures with this flag, in others refused */
 	WHOLE,          /* becomes a key of config.json, a whole number */
-	REAL,           /* the same, a real number, in architectures with this flag or any (0) */
+	REAL,           /* the same, a real number */
 	IGNORE,         /* does not change what one forward pass computes */
 	EXPERTS,        /* WHOLE in an architecture with experts, in others ZERO */
 	ZERO,           /* refused unless it is 0 or false */
 	TRUE            /* refused unless it is true */
 };
 
+/* flag: in architectures with this flag, 0: in all; the first row that fits counts */
 static const struct key {
 	const char *name;
 	enum rule rule;
@@ -37,6 +38,9 @@ static const struct key {
 	{ "attention.head_count_kv", WHOLE, "num_key_value_heads", 0 },
 	{ "context_length", WHOLE, "max_position_embeddings", 0 },
 	{ "vocab_size", READ, NULL, 0 },
+	{ "attention.layer_norm_epsilon", REAL, "rms_norm_eps", GGUF_LAYER_NORM },
+	{ "attention.layer_norm_epsilon", IGNORE, NULL, 0 },
+	{ "attention.layer_norm_rms_epsilon", IGNORE, NULL, GGUF_LAYER_NORM },
 	{ "attention.layer_norm_rms_epsilon", REAL, "rms_norm_eps", 0 },
 	{ "attention.key_length", READ, NULL, 0 },
 	{ "attention.value_length", READ, NULL, 0 },
@@ -48,6 +52,8 @@ static const struct key {
 	{ "residual_scale", REAL, "residual_multiplier", GGUF_SCALES },
 	{ "attention.scale", REAL, "attention_multiplier", GGUF_SCALES },
 	{ "logit_scale", REAL, "logits_scaling", GGUF_SCALES },
+	{ "logit_scale", REAL, "logit_scale", GGUF_LOGIT_SCALE },
+	{ "attention.temperature_scale", READ_IF, NULL, GGUF_TEMPERATURE },
 	{ "rope.dimension_count", READ, NULL, 0 },
 	{ "rope.freq_base", READ, NULL, 0 },
 	{ "rope.freq_base_swa", READ_IF, NULL, GGUF_QUERY_SCALAR },
@@ -60,6 +66,7 @@ static const struct key {
 	{ "rope.scaling.yarn_attn_factor", READ, NULL, 0 },
 	{ "rope.scaling.yarn_beta_fast", READ, NULL, 0 },
 	{ "rope.scaling.yarn_beta_slow", READ, NULL, 0 },
+	{ "rope.scaling.yarn_log_multiplier", READ_IF, NULL, GGUF_TEMPERATURE },
 	{ "rope.scaling.finetuned", READ, NULL, 0 },
 	{ "attention.causal", TRUE, NULL, 0 },
 	{ "attention.clamp_kqv", ZERO, NULL, 0 },
@@ -142,21 +149,35 @@ number_of(const struct gguf *g, const struct gguf_value *v)
 	return gguf_real(g, v->key, &real, err, sizeof err) == MODEL_OK ? real : 0.5;
 }
 
+/* *other <- whether another architecture has it, where this one has not (NULL) */
+static const struct key *
+find_key(const struct gguf_reading *c, const char *name, int *other)
+{
+	const struct key *k, *end = keys + sizeof keys / sizeof keys[0];
+
+	*other = 0;
+	for (k = keys; k < end; k++) {
+		if (strcmp(k->name, name) != 0)
+			continue;
+		if (k->flag == 0 || (c->arch->flags & k->flag))
+			return k;
+		*other = 1;
+	}
+	return NULL;
+}
+
 /* Copies the value, or judges it. name: without the architecture */
 static int
 take_key(struct gguf_reading *c, const struct gguf_value *v, const char *name)
 {
-	const struct key *k = keys, *end = keys + sizeof keys / sizeof keys[0];
 	uint64_t whole = 0;
 	double real = 0;
-	int rc;
+	int other, rc;
+	const struct key *k = find_key(c, name, &other);
 
-	while (k < end && strcmp(k->name, name) != 0)
-		k++;
-	if (k == end)
-		return refuse(c, v, " is unknown: it may change the arithmetic");
-	if (k->flag != 0 && !(c->arch->flags & k->flag))
-		return refuse(c, v, " is not supported in this architecture");
+	if (k == NULL)
+		return refuse(c, v, other ? " is not supported in this architecture" :
+		    " is unknown: it may change the arithmetic");
 	if ((k->rule == ZERO || (k->rule == EXPERTS && !(c->arch->flags & GGUF_EXPERTS))) &&
 	    number_of(c->g, v) != 0)
 		return refuse(c, v, strncmp(name, "expert", 6) == 0 ? ": a mixture of experts is "
@@ -254,21 +275,33 @@ take_vocabulary(struct gguf_reading *c)
 }
 
 static int
-take_parts(struct gguf_reading *c)
+has_tensor(const struct gguf *g, const char *name)
+{
+	return find_tensor(g, name) != NULL;
+}
+
+/* A key that says whether there are biases, of a family that has it */
+static int
+take_biases(struct gguf_reading *c, unsigned flag, const char *key, int biased)
 {
 	const struct family *f = family_find(c->arch->model_type);
+
+	return f->flags & flag ? gguf_set(c, c->json, key, json_boolean(biased)) : MODEL_OK;
+}
+
+static int
+take_parts(struct gguf_reading *c)
+{
 	const struct gguf *g = c->g;
+	const int attention = has_tensor(g, "blk.0.attn_q.bias");
 	int rc;
 
 	if ((rc = gguf_set(c, c->json, "tie_word_embeddings",
-	    json_boolean(find_tensor(g, "output.weight") == NULL))) != MODEL_OK)
+	    json_boolean(!has_tensor(g, "output.weight")))) != MODEL_OK ||
+	    (rc = take_biases(c, FAMILY_ATTENTION_BIAS, "attention_bias", attention)) != MODEL_OK ||
+	    (rc = take_biases(c, FAMILY_USE_BIAS, "use_bias", attention)) != MODEL_OK)
 		return rc;
-	if ((f->flags & FAMILY_ATTENTION_BIAS) && find_tensor(g, "blk.0.attn_q.bias") != NULL &&
-	    (rc = gguf_set(c, c->json, "attention_bias", json_true())) != MODEL_OK)
-		return rc;
-	if ((f->flags & FAMILY_MLP_BIAS) && find_tensor(g, "blk.0.ffn_gate.bias") != NULL)
-		return gguf_set(c, c->json, "mlp_bias", json_true());
-	return MODEL_OK;
+	return take_biases(c, FAMILY_MLP_BIAS, "mlp_bias", has_tensor(g, "blk.0.ffn_up.bias"));
 }
 
 /* Widths of experts, and whether their weights are renormalised. Architectures whose experts are as
@@ -336,7 +369,13 @@ take_window(struct gguf_reading *c)
 	if ((rc = gguf_arch_whole(c, "attention.sliding_window", &window)) != MODEL_OK ||
 	    (rc = take_pattern(c)) != MODEL_OK)
 		return rc;
-	return window > 0 ? set_whole(c, "sliding_window", window) : MODEL_OK;
+	if (window > 0)
+		return set_whole(c, "sliding_window", window);
+	/* the family's own */
+	if (!(c->arch->flags & GGUF_WINDOW_BY_LAYERS) ||
+	    number(c, "num_hidden_layers") == c->arch->layers)
+		return MODEL_OK;
+	return gguf_set(c, c->json, "sliding_window", json_null());
 }
 
 /* Gemma's queries are divided by the root of a number that no key says: the width of a head, but
@@ -348,7 +387,7 @@ take_query_scalar(struct gguf_reading *c, uint64_t width)
 
 	if (!(c->arch->flags & GGUF_QUERY_SCALAR))
 		return MODEL_OK;
-	if (number(c, "num_hidden_layers") == c->arch->narrow_layers && heads > 0)
+	if (number(c, "num_hidden_layers") == c->arch->layers && heads > 0)
 		width = hidden / heads;
 	return set_whole(c, "query_pre_attn_scalar", width);
 }

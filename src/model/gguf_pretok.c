@@ -33,6 +33,8 @@
 #define OF_QWEN2 SPLIT(SHORT "|" WORD "|\\\\p{N}|" REST) BYTES
 #define OF_QWEN35 SPLIT(SHORT "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{L}\\\\p{M}]+|\\\\p{N}" \
 	"| ?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*|" SPACES) BYTES
+#define OF_SEED SPLIT(SHORT "|" WORD "|\\\\p{N}{1}| ?[^\\\\s\\\\p{L}\\\\p{N}\\\\r\\\\n]+|" \
+	SPACES) BYTES
 #define OF_TEKKEN SPLIT(CASED("") "|\\\\p{N}|" SLASHES) BYTES
 #define OF_GPT4O SPLIT(CASED(SHORT "?") "|\\\\p{N}{1,3}|" SLASHES) BYTES
 #define OF_STARCODER DIGITS GPT2_BYTES
@@ -59,14 +61,18 @@
 enum { NFC = 1, IGNORE = 2, BEGINS = 4 };
 
 static const struct { const char *names, *steps; unsigned flags; } known[] = {
-	{ " llama-bpe llama3 llama-v3 falcon3 ", OF_LLAMA3, IGNORE | BEGINS },
-	{ " smaug-bpe dbrx ", OF_LLAMA3, 0 },
+	{ " llama-bpe llama3 llama-v3 falcon3 pixtral ", OF_LLAMA3, IGNORE | BEGINS },
+	{ " smaug-bpe dbrx chatglm-bpe ", OF_LLAMA3, 0 },
+	{ " glm4 ", OF_LLAMA3, IGNORE },
 	{ " qwen2 deepseek-r1-qwen ", OF_QWEN2, NFC },
+	{ " stablelm2 ", OF_QWEN2, 0 },
+	{ " seed-coder ", OF_SEED, 0 },
 	{ " qwen35 ", OF_QWEN35, NFC },
 	{ " smollm starcoder refact codeshell exaone minerva-7b ", OF_STARCODER, 0 },
-	{ " gpt-2 phi-2 mpt olmo jais ", GPT2_BYTES, 0 },
+	{ " command-r ", OF_STARCODER, NFC },
+	{ " gpt-2 phi-2 mpt olmo jais exaone4 ", GPT2_BYTES, 0 },
 	{ " tekken ", OF_TEKKEN, IGNORE | BEGINS },
-	{ " gpt-4o ", OF_GPT4O, 0 },
+	{ " gpt-4o llama4 ", OF_GPT4O, 0 },
 	{ " deepseek-coder ", OF_DEEPSEEK_CODER, 0 },
 	{ " deepseek-llm ", OF_DEEPSEEK_LLM, 0 },
 	{ " default ", OF_DEFAULT, 0 },

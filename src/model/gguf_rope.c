@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/family.h"
 #include "model/gguf_config_internal.h"
 
 enum { MOST_PAIRS = 512 };
@@ -202,6 +203,39 @@ set_longrope(struct gguf_reading *c, json_t *rope, const struct factors *shorts,
 
 /* ---- linear, yarn ---- */
 
+/* Two numbers that only Ministral's yarn has: mscale_all_dim (*all, 0: none; llama.cpp takes mscale
+ * for 1 then) and the scale of queries. */
+static int
+set_ministral(struct gguf_reading *c, json_t *rope, double *all)
+{
+	double beta = 0;
+	int rc;
+
+	*all = 0;
+	if (!(c->arch->flags & GGUF_TEMPERATURE))
+		return MODEL_OK;
+	if ((rc = gguf_arch_real(c, "rope.scaling.yarn_log_multiplier", all)) != MODEL_OK ||
+	    (rc = gguf_arch_real(c, "attention.temperature_scale", &beta)) != MODEL_OK ||
+	    (*all > 0 && (rc = gguf_set(c, rope, "mscale", json_real(1))) != MODEL_OK) ||
+	    (*all > 0 && (rc = gguf_set(c, rope, "mscale_all_dim", json_real(*all))) != MODEL_OK))
+		return rc;
+	return beta > 0 ? gguf_set(c, rope, "llama_4_scaling_beta", json_real(beta)) : MODEL_OK;
+}
+
+/* Where rotary embedding is not scaled, llama.cpp has no context for it. */
+static int
+check_temperature(struct gguf_reading *c, const json_t *rope)
+{
+	double beta = 0;
+	int rc = gguf_arch_real(c, "attention.temperature_scale", &beta);
+
+	if (rc != MODEL_OK || !(c->arch->flags & GGUF_TEMPERATURE) || beta == 0 ||
+	    json_object_get(rope, "llama_4_scaling_beta") != NULL)
+		return rc;
+	return UNSUPPORTED(c, "key %s is supported with yarn only",
+	    gguf_key(c, "attention.temperature_scale"));
+}
+
 static int
 set_yarn(struct gguf_reading *c, json_t *rope, double factor)
 {
@@ -209,7 +243,7 @@ set_yarn(struct gguf_reading *c, json_t *rope, double factor)
 		{ "rope.scaling.yarn_beta_fast", "beta_fast" },
 		{ "rope.scaling.yarn_beta_slow", "beta_slow" } };
 	uint64_t original = 0;
-	double attention = 1, extrapolation = 1, more = 1, beta;
+	double attention = 1, extrapolation = 1, more = 1, all, beta;
 	size_t i;
 	int rc;
 
@@ -221,7 +255,9 @@ set_yarn(struct gguf_reading *c, json_t *rope, double factor)
 	    MODEL_OK || (rc = gguf_arch_real(c, "rope.scaling.yarn_ext_factor", &extrapolation)) !=
 	    MODEL_OK)
 		return rc;
-	if (extrapolation != 1 || more != 1)
+	/* llama.cpp computes the usual one anew, whatever the file says */
+	if (extrapolation != 1 || (more != 1 &&
+	    fabs(more - model_yarn_attention_factor(factor, 0, 0)) > 1e-6))
 		return UNSUPPORTED(c, "keys rope.scaling.yarn_ext_factor and yarn_attn_factor "
 		    "other than 1 are not supported");
 	if (original > 0 && (rc = gguf_set(c, rope, "original_max_position_embeddings",
@@ -233,9 +269,11 @@ set_yarn(struct gguf_reading *c, json_t *rope, double factor)
 		    (rc = gguf_set(c, rope, betas[i].config, json_real(beta))) != MODEL_OK))
 			return rc;
 	}
+	if ((rc = set_ministral(c, rope, &all)) != MODEL_OK)
+		return rc;
 	/* llama.cpp multiplies it with the usual one */
 	return attention == 1 ? MODEL_OK : gguf_set(c, rope, "attention_factor",
-	    json_real(attention * model_yarn_attention_factor(factor, 0, 0)));
+	    json_real(attention * model_yarn_attention_factor(factor, all > 0, all)));
 }
 
 /* By rope.scaling.type, "linear" where it is absent */
@@ -304,8 +342,12 @@ set_width(struct gguf_reading *c, uint64_t width, uint64_t *dims)
 	int rc;
 
 	*dims = width;
-	if ((rc = gguf_arch_whole(c, "rope.dimension_count", dims)) != MODEL_OK || *dims == width)
+	if ((rc = gguf_arch_whole(c, "rope.dimension_count", dims)) != MODEL_OK)
 		return rc;
+	/* a family that knows the key may have another default than all channels */
+	if (*dims == width)
+		return family_find(c->arch->model_type)->flags & FAMILY_ROPE_WIDTH ? gguf_set(c,
+		    c->json, "partial_rotary_factor", json_real(1)) : MODEL_OK;
 	if (*dims > width || *dims == 0)
 		return BAD(c, "key %s is %" PRIu64 ", a head has %" PRIu64 " channels",
 		    gguf_key(c, "rope.dimension_count"), *dims, width);
@@ -337,14 +379,15 @@ gguf_rope(struct gguf_reading *c, uint64_t width, uint64_t context)
 	    MODEL_OK)
 		return rc;
 	/* Phi-3 has it beside the object, with scaling or without */
-	if ((c->arch->flags & GGUF_FUSED) && ((rc = gguf_arch_whole(c,
+	if ((c->arch->flags & GGUF_ORIGINAL_CONTEXT) && ((rc = gguf_arch_whole(c,
 	    "rope.scaling.original_context_length", &original)) != MODEL_OK || (original > 0 &&
 	    (rc = gguf_set(c, c->json, "original_max_position_embeddings",
 	    json_integer((json_int_t)original))) != MODEL_OK)))
 		return rc;
 	if ((rope = json_object()) == NULL)
 		return FAIL(c, MODEL_ENOMEM, "out of memory");
-	rc = set_scaling(c, rope, dims, theta, context);
+	if ((rc = set_scaling(c, rope, dims, theta, context)) == MODEL_OK)
+		rc = check_temperature(c, rope);
 	if (rc == MODEL_OK && json_object_size(rope) > 0)
 		return gguf_set(c, c->json, "rope_scaling", rope);
 	json_decref(rope);

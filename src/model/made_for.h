@@ -8,10 +8,11 @@
 
 #include "model/model.h"
 
-/* Compares the fingerprint "target_weights" of an object of a configuration (NULL: it has none)
- * with the model. *by_samples <- 1 if only samples of the weights could be compared. path: for
- * messages. Returns MODEL_OK, also where nothing is said; MODEL_EMISMATCH, MODEL_ENOMEM. */
-int made_for(const json_t *own, const char *path, const struct model *, int *by_samples, char *err,
-    size_t errlen);
+/* Compares fingerprints of a configuration, one or a list of some (NULL: none is said), with the
+ * model. what: the key, path: the file, for messages. *by_samples <- 1 if only samples of the
+ * weights could be compared. Returns MODEL_OK, also where none is said; MODEL_EINVALID,
+ * MODEL_EMISMATCH, MODEL_ENOMEM. */
+int made_for(const json_t *weights, const char *what, const char *path, const struct model *,
+    int *by_samples, char *err, size_t errlen);
 
 #endif

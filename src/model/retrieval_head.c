@@ -17,6 +17,7 @@
 
 #define TENSORS "model.safetensors"
 #define OURS "kvpipe_retrieval_head"
+#define TARGET "target_weights"
 
 struct head_loader {
 	struct retrieval_head *h;
@@ -78,7 +79,8 @@ read_ours(struct head_loader *ld)
 		return FAIL(ld, MODEL_ENOMEM, ld->h->dir, "out of memory");
 	if ((rc = model_file_json(path, &json, ld->err, ld->errlen)) == MODEL_OK) {
 		own = json_object_get(json, OURS);
-		rc = made_for(own, path, m, &ld->h->by_samples, ld->err, ld->errlen);
+		rc = made_for(json_object_get(own, TARGET), TARGET, path, m,
+		    &ld->h->by_samples, ld->err, ld->errlen);
 		if (rc == MODEL_OK && ld->h->has_features)
 			rc = read_layers(ld, path, json_object_get(own, "feature_layers"));
 		json_decref(json);

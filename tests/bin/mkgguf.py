@@ -30,7 +30,8 @@ LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
          "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
          "self_attn.k_norm": "attn_k_norm", "self_attn.qkv_proj": "attn_qkv",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-         "mlp.gate_up_proj": "ffn_up"}
+         "mlp.gate_up_proj": "ffn_up", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+         "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down", "self_attn.dense": "attn_output"}
 # Experts: the router, and a matrix of all experts in one tensor
 LAYER.update({"mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
               "block_sparse_moe.router.layer": "ffn_gate_inp",
@@ -41,15 +42,30 @@ LAYER.update({"mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp
               "mlp.shared_expert.down_proj": "ffn_down_shexp"})
 EXPERT = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down",
           "w2": "down"}
+# families with other names, or these names for other parts
+EXAONE = {"ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.attention.q_proj": "attn_q",
+          "attn.attention.k_proj": "attn_k", "attn.attention.v_proj": "attn_v",
+          "attn.attention.out_proj": "attn_output", "mlp.c_fc_0": "ffn_gate",
+          "mlp.c_fc_1": "ffn_up"}
 AROUND = {"post_attention_layernorm": "post_attention_norm",
           "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
-WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+PARTS = {"gemma2": AROUND, "gemma3": AROUND, "olmo2": AROUND, "exaone4": AROUND, "exaone": EXAONE,
+         "seed_oss": {"post_attention_layernorm": "post_attention_norm"},
+         "glm4": {"post_self_attn_layernorm": "post_attention_norm",
+                  "post_mlp_layernorm": "post_ffw_norm"}}
+WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+         "model.final_layernorm": "output_norm", "transformer.wte": "token_embd",
+         "transformer.ln_f": "output_norm"}
 ARCHS = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
          "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3",
-         "granite": "granite", "olmo2": "olmo2", "smollm3": "smollm3", "mixtral": "llama",
-         "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe",
-         "granitemoe": "granitemoe"}
-IN_TURNS = ("llama", "granite", "smollm3", "granitemoe")
+         "granite": "granite", "olmo2": "olmo2", "smollm3": "smollm3", "ministral3": "mistral3",
+         "phi": "phi2", "olmo": "olmo", "olmo3": "olmo2", "cohere": "command-r",
+         "cohere2": "cohere2", "exaone": "exaone", "exaone4": "exaone4", "glm": "chatglm",
+         "glm4": "glm4", "ernie4_5": "ernie4_5", "seed_oss": "seed_oss", "arcee": "arcee",
+         "nemotron": "nemotron", "starcoder2": "starcoder2", "stablelm": "stablelm",
+         "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
+         "olmoe": "olmoe", "granitemoe": "granitemoe"}
+IN_TURNS = ("llama", "granite", "smollm3", "mistral3", "olmo", "arcee", "granitemoe")
 
 
 # ---- the container ----
@@ -122,8 +138,7 @@ def name_of(name, arch):
     if stem in WHOLE:
         return f"{WHOLE[stem]}.{kind}"
     _, _, layer, part = stem.split(".", 3)
-    around = arch in ("gemma2", "gemma3", "olmo2")
-    return f"blk.{layer}.{AROUND[part] if around and part in AROUND else LAYER[part]}.{kind}"
+    return f"blk.{layer}.{PARTS.get(arch, {}).get(part) or LAYER[part]}.{kind}"
 
 
 def in_turns(x, heads):
@@ -143,7 +158,7 @@ def convert(name, dtype, x, arch, c):
         x = in_turns(x, c["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
     if x.ndim == 1:
         x, dtype = as_f32(x, dtype), "F32"
-        if arch.startswith("gemma") and name.endswith("norm.weight"):
+        if arch.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
             x = x + np.float32(1)
     return name_of(name, arch), x.shape, TYPES[dtype], np.ascontiguousarray(x).tobytes()
 
@@ -186,10 +201,10 @@ def vector(name, numbers):
 
 def rope(c, arch, width):
     """(keys, tensors) of rotary embedding"""
-    keys = {f"{arch}.rope.freq_base": (F32, c["rope_theta"])}
-    s, tensors = c.get("rope_scaling") or {}, []
+    s, tensors = c.get("rope_scaling") or c.get("rope_parameters") or {}, []
+    keys = {f"{arch}.rope.freq_base": (F32, c.get("rope_theta") or s["rope_theta"])}
     kind = s.get("rope_type", s.get("type"))
-    dims = int(width * c.get("partial_rotary_factor", 1))
+    dims = int(width * c.get("partial_rotary_factor", s.get("partial_rotary_factor", 1)))
     keys[f"{arch}.rope.dimension_count"] = (U32, dims)
     if kind in ("linear", "yarn"):
         keys[f"{arch}.rope.scaling.type"] = (STRING, kind)
@@ -197,6 +212,12 @@ def rope(c, arch, width):
     if kind == "yarn":
         keys[f"{arch}.rope.scaling.original_context_length"] = (
             U32, s["original_max_position_embeddings"])
+        if s.get("attention_factor"):
+            keys[f"{arch}.rope.scaling.yarn_attn_factor"] = (F32, s["attention_factor"])
+        if s.get("mscale_all_dim"):
+            keys[f"{arch}.rope.scaling.yarn_log_multiplier"] = (F32, s["mscale_all_dim"])
+        if s.get("llama_4_scaling_beta"):
+            keys[f"{arch}.attention.temperature_scale"] = (F32, s["llama_4_scaling_beta"])
     if kind == "llama3":
         tensors.append(vector("rope_freqs.weight", llama3_factors(c, width)))
     original = c.get("original_max_position_embeddings")
@@ -208,6 +229,39 @@ def rope(c, arch, width):
             1 + math.log(scale) / math.log(original)))
         tensors += [vector(f"rope_factors_{n}.weight", s[f"{n}_factor"]) for n in ("long", "short")]
     return keys, tensors
+
+
+def window(c, arch):
+    """Keys of sliding windows, as the converter has them for each architecture"""
+    keys, size = {}, c.get("sliding_window")
+    if arch in ("gemma2", "gemma3", "phi3"):
+        keys[f"{arch}.attention.sliding_window"] = (U32, size or 0)
+    if arch == "gemma3" and c.get("sliding_window_pattern"):
+        keys[f"{arch}.attention.sliding_window_pattern"] = (U32, c["sliding_window_pattern"])
+    if arch in ("olmo2", "cohere2", "exaone4") and size:
+        keys[f"{arch}.attention.sliding_window"] = (U32, size)
+        every = c.get("sliding_window_pattern", 4)
+        types = c.get("layer_types") or [
+            "full_attention" if (i + 1) % every == 0 else "sliding_attention"
+            for i in range(c["num_hidden_layers"])]
+        if arch != "cohere2" or "layer_types" in c:
+            keys[f"{arch}.attention.sliding_window_pattern"] = (
+                BOOL, [t == "sliding_attention" for t in types])
+    return keys
+
+
+def epsilon(c, arch):
+    """OLMo's configuration has none."""
+    key = f"{arch}.attention.layer_norm_rms_epsilon"
+    by_key = {"rms_norm_eps": key, "norm_eps": key}
+    keys = {by_key.get(k, f"{arch}.attention.layer_norm_epsilon"): (F32, c[k])
+            for k in ("rms_norm_eps", "norm_eps", "layer_norm_eps", "layer_norm_epsilon",
+                      "norm_epsilon") if k in c}
+    if arch == "exaone":
+        keys[key] = (F32, c["layer_norm_epsilon"])
+    if arch in ("olmo", "nemotron"):
+        keys[f"{arch}.attention.layer_norm_epsilon"] = (F32, c.get("norm_eps", 1e-5))
+    return keys
 
 
 def config(c, arch):
@@ -223,7 +277,7 @@ def config(c, arch):
                              ("attention.head_count", "num_attention_heads"),
                              ("attention.head_count_kv", "num_key_value_heads"),
                              ("vocab_size", "vocab_size")):
-        keys[f"{arch}.{name}"] = (U32, c[config_key])
+        keys[f"{arch}.{name}"] = (U32, c[config_key] if config_key in c else c["num_layers"])
     for name, names in (("expert_count", ("num_local_experts", "num_experts")),
                         ("expert_used_count", ("num_experts_per_tok",)),
                         ("expert_feed_forward_length", ("moe_intermediate_size",)),
@@ -232,20 +286,20 @@ def config(c, arch):
         for config_key in names:
             if config_key in c:
                 keys[f"{arch}.{name}"] = (U32, c[config_key])
-    keys[f"{arch}.attention.layer_norm_rms_epsilon"] = (F32, c["rms_norm_eps"])
+    keys.update(epsilon(c, arch))
     keys[f"{arch}.attention.key_length"] = keys[f"{arch}.attention.value_length"] = (U32, width)
     for name, config_key in (("attn_logit_softcapping", "attn_logit_softcapping"),
                              ("final_logit_softcapping", "final_logit_softcapping"),
                              ("attention.scale", "attention_multiplier"),
                              ("embedding_scale", "embedding_multiplier"),
                              ("residual_scale", "residual_multiplier"),
-                             ("logit_scale", "logits_scaling")):
+                             ("logit_scale", "logits_scaling"),
+                             ("logit_scale", "logit_scale")):
         if c.get(config_key):
             keys[f"{arch}.{name}"] = (F32, c[config_key])
-    if arch in ("gemma2", "gemma3", "phi3"):
-        keys[f"{arch}.attention.sliding_window"] = (U32, c.get("sliding_window") or 0)
-    if arch == "gemma3" and c.get("sliding_window_pattern"):
-        keys[f"{arch}.attention.sliding_window_pattern"] = (U32, c["sliding_window_pattern"])
+    keys.update(window(c, arch))
+    if arch == "stablelm":
+        keys["stablelm.use_parallel_residual"] = (BOOL, False)
     if arch == "gemma3" and c.get("rope_local_base_freq"):
         keys[f"{arch}.rope.freq_base_swa"] = (F32, c["rope_local_base_freq"])
     more, tensors = rope(c, arch, width)

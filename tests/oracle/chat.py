@@ -10,8 +10,8 @@
 
 `make real-templates` unpacks and compares; VOCABULARIES are those of `make real-tokenizers`. Of
 llama-cpp-python's source the files of vendor/llama.cpp/models/templates are taken, and the
-templates in llama_chat_format.py. SMOLLM2 is the folder that examples/smollm2.sh makes, whose
-template is the one of its GGUF file. Needs transformers (5.2.0), compare mistral-common too.
+templates in llama_chat_format.py. SMOLLM2 is the folder that examples/smollm2/folder.sh makes,
+whose template is the one of its GGUF file. Needs transformers (5.2.0), compare mistral-common too.
 Templates are not committed: the golden file has only what they print.
 
 compare holds every template to the same text, byte for byte, as Jinja has it with the settings of

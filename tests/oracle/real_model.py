@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """real_model.py MODEL WORK: a real model against transformers, from text to text, as TAP
 
-MODEL is the folder of SmolLM2-135M-Instruct that examples/smollm2.sh makes; WORK a new folder; kv-*
-are on PATH. $TRAIN_PYTHON (python3) runs real_model_hf.py. Compared: ids of texts; logits behind
-each of 64 tokens; 64 greedy tokens; keys and values of a prompt of about a thousand tokens, whole,
-in chunks, and continued from snapshots; text that is continued from a snapshot here and there.
+MODEL is the folder of SmolLM2-135M-Instruct that examples/smollm2/folder.sh makes; WORK a new
+folder; kv-* are on PATH. $TRAIN_PYTHON (python3) runs real_model_hf.py. Compared: ids of texts;
+logits behind each of 64 tokens; 64 greedy tokens; keys and values of a prompt of about a thousand
+tokens, whole, in chunks, and continued from snapshots; text that is continued from a snapshot here
+and there.
 
 Tokens are compared exactly. Errors are in the L2 norm, relative, with f32 caches: weights are bf16
 on both sides and widened exactly, so that only the order of f32 sums differs, and what 30 layers
