@@ -143,7 +143,7 @@ setup() {
 		diff ids.alone drafted
 		cmp one.ids.kv drafted.kv
 		kv-prefill -q -m "$m" --ids --dtype f32 --score 'snapkv window=8 kernel=3' --evict rate=0.4 -o fused.kv ids
-		run -0 kv-check fused.kv
+		[ "$(see fused.kv '[list(p) for l in s.layers for p in l.positions]')" = "$(see small.kv '[list(p) for l in s.layers for p in l.positions]')" ]
 		kv-quantize --keys int8 --values int8 ids.kv >q8.kv
 		run -0 kv-decode -q -m "$m" --ids --ignore-eos -n 12 q8.kv
 		kv-index --pages ids.kv >pages.kv
@@ -249,6 +249,31 @@ print(b - a)')
 	changed glm4_moe '{}'
 	"$PYTHON" "$ROOT/tests/bin/setweight.py" x/model.safetensors model.layers.2.mlp.gate.e_score_correction_bias 4 nan
 	refused 1 'are not finite (NaN or infinite): value 4 of model.layers.2.mlp.gate.e_score_correction_bias is not'
+}
+
+@test "gates and retrieval heads see the hidden states of a mixture" {
+	local m
+	m=$(family qwen3_moe)
+	text_ids 50
+	"$PYTHON" "$ROOT/tests/bin/mkgate.py" linear "$m" gate
+	kv-prefill -q -m "$m" --ids --dtype f32 --gate gate -o whole.kv ids
+	kv-prefill -q -m "$m" --ids --dtype f32 --gate gate --chunk 7 -o chunks.kv ids
+	"$PYTHON" - "$FORMAT" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import kvread
+		import numpy as np
+		a, b = (kvread.read(open(f, "rb")) for f in ("whole.kv", "chunks.kv"))
+		for x, y in zip(a.layers, b.layers, strict=True):
+		    assert np.allclose(x.gate_scores.values, y.gate_scores.values, atol=1e-5)
+	END
+	kv-score --method kvzap whole.kv | kv-evict -q --rate 0.5 -o small.kv
+	run -0 kv-decode -q -m "$m" --ids --ignore-eos -n 4 small.kv
+	"$PYTHON" "$ROOT/tests/bin/mkhead.py" head --model "$m" --layers 0,1,3 --heads 6 --kv-heads 2
+	kv-prefill -q -m "$m" --ids --retrieval-head head -o full.kv ids
+	kv-decode -q -m "$m" --ids --ignore-eos -n 4 full.kv >all.ids
+	kv-decode -q -m "$m" --ids --ignore-eos -n 4 --retrieve 'specontext head=head budget=100' full.kv >head.ids
+	diff all.ids head.ids
 }
 
 @test "an adapter may have a LoRA of attention beside a mixture, and none of experts" {

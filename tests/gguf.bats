@@ -145,6 +145,25 @@ print(o)' >"$m.info"
 	assert_line --regexp '4096'
 }
 
+@test "an old file of Mixtral, with a tensor for each expert, is the same model" {
+	family mixtral
+	"$PYTHON" - "$ROOT/tests/bin" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import mkgguf
+		keys, tensors = mkgguf.read_folder("mixtral")
+		apart = []
+		for name, shape, kind, raw in tensors:
+		    if "_exps" not in name:
+		        apart.append((name, shape, kind, raw))
+		        continue
+		    one = len(raw) // shape[0]
+		    apart += [(name.replace("_exps", f".{e}"), shape[1:], kind, raw[e * one:(e + 1) * one]) for e in range(shape[0])]
+		mkgguf.write("mixtral.gguf", keys, apart)
+	END
+	same_families mixtral
+}
+
 @test "scalings of rotary embedding are the same: linear, Llama 3's, yarn, longrope" {
 	same_families llama-linear llama-llama3 llama-yarn qwen2-yarn phi3-longrope phi3-longrope-short ministral3
 	# yarn's usual factor of attention, written out

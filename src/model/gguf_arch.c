@@ -176,6 +176,29 @@ part_of_layer(const struct gguf_arch *arch, const struct tensor_names *names, co
 	return NULL;
 }
 
+/* Files of Mixtral from before April 2024 have a tensor for each expert: ffn_gate.3 and so on.
+ * Returns 1 where this part of a layer is one; name <- its name. */
+static int
+name_old_expert(const char *part, const char *layer, int digits, char *name, size_t size)
+{
+	static const struct { const char *begins, *hub; } list[] = { { "ffn_gate.", "w1" },
+		{ "ffn_up.", "w3" }, { "ffn_down.", "w2" } };
+	size_t i, n, number;
+
+	for (i = 0; i < sizeof list / sizeof list[0]; i++) {
+		n = strlen(list[i].begins);
+		if (strncmp(part, list[i].begins, n) != 0)
+			continue;
+		number = strspn(part + n, "0123456789");
+		if (number == 0 || number > 4 || strcmp(part + n + number, ".weight") != 0)
+			return 0;
+		snprintf(name, size, "model.layers.%.*s.block_sparse_moe.experts.%.*s.%s.weight",
+		    digits, layer, (int)number, part + n, list[i].hub);
+		return 1;
+	}
+	return 0;
+}
+
 void
 gguf_hub_name(const struct gguf_arch *arch, const char *gguf, char *name, size_t size)
 {
@@ -186,6 +209,9 @@ gguf_hub_name(const struct gguf_arch *arch, const char *gguf, char *name, size_t
 
 	snprintf(name, size, "%s", gguf);
 	if (end == NULL || (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0))
+		return;
+	if (digits > 0 && end > part && (arch->flags & GGUF_MIXTRAL) &&
+	    name_old_expert(part, gguf + 4, (int)digits, name, size))
 		return;
 	for (i = 0; i < sizeof wholes / sizeof wholes[0]; i++)
 		if (is_name(wholes[i].gguf, gguf, (size_t)(end - gguf)))
