@@ -12,7 +12,8 @@
 #define COHERE (GGUF_LAYER_NORM | GGUF_LOGIT_SCALE)
 
 static const struct gguf_arch archs[] = {
-	{ "llama", "llama", GGUF_INTERLEAVED | GGUF_OTHER_WITH_EXPERTS | GGUF_WINDOW, 0 },       /* and Mistral */
+	/* and Mistral, and Mixtral */
+	{ "llama", "llama", GGUF_INTERLEAVED | GGUF_OTHER_WITH_EXPERTS | GGUF_WINDOW, 0 },
 	{ "llama", "mixtral", GGUF_INTERLEAVED | GGUF_WINDOW | GGUF_EXPERTS | GGUF_MIXTRAL, 0 },
 	{ "qwen2", "qwen2", 0, 0 },
 	{ "qwen3", "qwen3", 0, 0 },
