@@ -5,7 +5,7 @@
 # $(O)/fuzz/NAME.corpus, what was found to $(O)/fuzz/found: make a test of it first.
 
 FUZZ_SECONDS = 60
-fuzz_targets = reader safetensors gguf tokenizer chat
+fuzz_targets = reader safetensors quantised gguf tokenizer chat
 fuzz_flags = -g -O1 -DFUZZ -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
 
 # from kv_open() to kv_check_index(); every hash is taken for right
@@ -19,6 +19,13 @@ fuzz_safetensors_archives = $(O)/libmodel.a $(O)/libkvfile.a
 fuzz_safetensors_corpus = tests/fuzz/safetensors
 fuzz_safetensors_limits = -rss_limit_mb=1024 -max_len=4096 -timeout=10 \
 	-dict=tests/fuzz/safetensors.dict
+
+# a quantised matrix of a folder, and its configuration
+fuzz_quantised_sources = tests/fuzz/quantised_matrix.c $(wildcard src/model/checkpoint*.c) \
+	src/model/config_values.c
+fuzz_quantised_archives = $(model_a) $(device_a) $(file_a)
+fuzz_quantised_corpus = tests/fuzz/quantised
+fuzz_quantised_limits = -rss_limit_mb=1024 -max_len=8192 -timeout=10
 
 # a GGUF file, with all that programs read of it
 fuzz_gguf_sources = tests/fuzz/gguf_read.c $(wildcard src/model/gguf*.c)
@@ -41,7 +48,7 @@ $$(O)/fuzz/$(1): $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(wildcard */*.h 
 	@mkdir -p $$(@D)
 	clang $$(std) $$(WARN) $$(includes) $$(fuzz_flags) -o $$@ \
 	    $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(model_libs) $$(kvfile_libs) \
-	    $$(if $$(filter gguf,$(1)),$$(device_libs)) -lm
+	    $$(if $$(filter gguf quantised,$(1)),$$(device_libs)) -lm
 
 # Its last line is how many inputs were tried.
 fuzz-$(1): $$(O)/fuzz/$(1)

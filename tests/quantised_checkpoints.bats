@@ -156,6 +156,11 @@ for part in "qweight", "qzeros", "scales", "g_idx":
     del t[L + "q_proj." + part]'
 	kv-prefill -q -m bad --ids -o x.kv text.ids
 	same_values x.kv y.kv '[l.keys for l in s.layers]' '[l.values for l in s.layers]'
+	# zero points of each group as they are, as first releases of compressed-tensors had them
+	change pack-zeros 't[L + "q_proj.weight_zero_point"] = "I8", (unpack(t[L + "q_proj.weight_zero_point"][1], 4, 0) - 8).astype(np.int8)'
+	kv-prefill -q -m bad --ids -o x.kv text.ids
+	kv-prefill -q -m pack-zeros --ids -o y.kv text.ids
+	same_values x.kv y.kv '[l.keys for l in s.layers]'
 	change pack 't[L + "q_proj.weight_g_idx"] = "I32", np.full(96, 0xffffffff, np.uint32)'
 	kv-prefill -q -m bad --ids -o x.kv text.ids
 	kv-prefill -q -m pack --ids -o y.kv text.ids
@@ -173,7 +178,7 @@ for part in "qweight", "qzeros", "scales", "g_idx":
 	refused 5 gptq 'q["checkpoint_format"] = "marlin"' 'checkpoint_format "marlin" is not supported'
 	refused 5 gptq 'q["group_size"] = 0' 'group_size 0 is not supported'
 	refused 5 awq 'q["version"] = "gemv"' 'version "gemv" is not supported'
-	refused 5 awq 'q["zero_point"] = False' 'zero_point false is not supported'
+	refused 5 awq 'q["desc_act"] = True' 'desc_act true is not supported'
 	refused 5 awq 'q["bits"] = 8' 'bits 8 is not supported'
 	refused 5 nf4 'q["load_in_8bit"] = True' 'load_in_8bit true is not supported'
 	refused 5 nf4 'q["load_in_4bit"] = False' 'load_in_4bit false is not supported'
@@ -187,6 +192,21 @@ for part in "qweight", "qzeros", "scales", "g_idx":
 	refused 5 pack 'q["config_groups"]["group_0"]["weights"]["num_bits"] = 2' 'num_bits 2 is not supported'
 	refused 5 pack 'q["config_groups"]["group_0"]["weights"]["strategy"] = "tensor_group"' 'strategy "tensor_group" is not supported'
 	refused 5 pack 'q["config_groups"]["group_0"]["weights"]["scale_bits"] = 6' 'unknown key "scale_bits" of weights'
+}
+
+@test "what GPTQModel, transformers, llm-compressor and Qwen write into configurations is understood" {
+	change gptq 'q.update({"method": "gptq", "format": "gptq", "pack_dtype": "int32", "lm_head": False, "damp_percent": 0.1, "true_sequential": True, "act_group_aware": True, "model_seqlen": None, "tokenizer": None, "dataset": None, "backend": "auto", "batch_size": 1, "cache_block_outputs": True, "meta": {"quantizer": ["gptqmodel:7.7.0"]}})'
+	kv-prefill -q -m bad --ids -o x.kv text.ids
+	change awq 'q.update({"method": "awq", "format": "gemm", "checkpoint_format": "gemm", "zero_point": False, "sym": True, "desc_act": False, "damp_percent": 0.1, "meta": None, "modules_to_not_convert": ["visual"]})'
+	kv-prefill -q -m bad --ids -o x.kv text.ids
+	change nf4 'q.update({"_load_in_4bit": True, "_load_in_8bit": False, "bnb_4bit_quant_storage": "uint8", "llm_int8_threshold": 6.0, "llm_int8_skip_modules": None, "llm_int8_enable_fp32_cpu_offload": False})'
+	kv-prefill -q -m bad --ids -o x.kv text.ids
+	change float-channel 'q.update({"kv_cache_scheme": None, "sparsity_config": {}, "transform_config": {}, "global_compression_ratio": 1.5, "version": "0.20.1", "moe_sparsity_config": None})
+q["config_groups"]["group_0"].update(format="float-quantized", output_activations=None, input_activations={"dynamic": True, "strategy": "token"})
+q["config_groups"]["group_0"]["weights"].update(dynamic=False, observer="minmax", observer_kwargs={}, actorder=None, block_structure=None, group_size=None)'
+	kv-prefill -q -m bad --ids -o x.kv text.ids
+	change fp8-blocks 'q.update({"fmt": "e4m3", "modules_to_not_convert": ["lm_head"], "scale_fmt": "ue8m0"})'
+	kv-prefill -q -m bad --ids -o x.kv text.ids
 }
 
 @test "tensors that are missing, of another type or shape, or one too many are refused by name" {

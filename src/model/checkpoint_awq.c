@@ -53,27 +53,37 @@ code_of(const struct tensor *t, size_t words, uint32_t row)
 	return (float)(checkpoint_word(t, words + row / 8) >> 4 * nibble[row % 8] & 15);
 }
 
+/* scale[n], zero[n] <- of a group, for the rows of a piece */
+static void
+read_group(const struct checkpoint_matrix *m, const struct checkpoint_piece *p, uint32_t g,
+    float *scale, float *zero)
+{
+	const struct tensor *s = m->at.scales;
+	uint32_t i;
+
+	kv_to_f32(scale, (const uint8_t *)s->data + (g * (size_t)m->rows + p->row) *
+	    kv_dtype_size(s->dtype), s->dtype, p->n);
+	for (i = 0; i < p->n; i++)
+		zero[i] = code_of(m->at.zeros, g * (size_t)(m->rows / 8), p->row + i);
+}
+
+/* A few columns at a time are written row by row, since rows of x are far apart. */
 static void
 numbers(const struct checkpoint_matrix *m, const struct checkpoint_piece *p)
 {
-	const struct tensor *s = m->at.scales;
-	const size_t words = m->rows / 8, size = kv_dtype_size(s->dtype);
 	const uint32_t width = m->cols / m->scale_cols;
-	float *scale = p->scratch, *zero = scale + p->n;
-	uint32_t c, i;
+	const size_t words = m->rows / 8;
+	float *scale = p->scratch, *zero = scale + p->n, *x;
+	uint32_t c, i, k, n;
 
-	for (c = 0; c < m->cols; c++) {
-		const uint32_t g = c / width;
-
-		if (c % width == 0) {
-			kv_to_f32(scale, (const uint8_t *)s->data + (g * (size_t)m->rows + p->row) *
-			    size, s->dtype, p->n);
-			for (i = 0; i < p->n; i++)
-				zero[i] = code_of(m->at.zeros, g * words, p->row + i);
-		}
-		for (i = 0; i < p->n; i++)
-			p->x[i * (size_t)m->cols + c] = (code_of(m->at.codes, c * words, p->row + i)
-			    - zero[i]) * scale[i];
+	for (c = 0; c < m->cols; c += n) {
+		n = width - c % width < 16 ? width - c % width : 16;
+		if (c % width == 0)
+			read_group(m, p, c / width, scale, zero);
+		for (i = 0, x = p->x + c; i < p->n; i++, x += m->cols)
+			for (k = 0; k < n; k++)
+				x[k] = (code_of(m->at.codes, (c + k) * words, p->row + i) -
+				    zero[i]) * scale[i];
 	}
 }
 

@@ -20,6 +20,7 @@ static const struct key {
 	const char *only;               /* JSON */
 } keys[] = {
 	{ "quant_method", CHECKPOINT_PLAIN, READ, NULL },
+	{ "method", CHECKPOINT_PLAIN, IGNORE, NULL },      /* GPTQModel's second word for it */
 	{ "modules_to_not_convert", CHECKPOINT_PLAIN, IGNORE, NULL },
 	{ "ignored_layers", CHECKPOINT_FP8, IGNORE, NULL },
 	{ "ignore", CHECKPOINT_COMPRESSED, IGNORE, NULL },
@@ -36,7 +37,7 @@ static const struct key {
 	{ "sparsity_config", CHECKPOINT_COMPRESSED, READ, NULL },
 	{ "transform_config", CHECKPOINT_COMPRESSED, ONLY, "{}" },
 	{ "moe_sparsity_config", CHECKPOINT_COMPRESSED, ONLY, "null" },
-	{ "quantization_status", CHECKPOINT_COMPRESSED, ONLY, "\"compressed\"" },
+	{ "quantization_status", CHECKPOINT_COMPRESSED, IGNORE, NULL },    /* the tensors say it */
 	{ "global_compression_ratio", CHECKPOINT_COMPRESSED, IGNORE, NULL },
 	{ "version", CHECKPOINT_COMPRESSED, IGNORE, NULL },
 	{ "run_compressed", CHECKPOINT_COMPRESSED, IGNORE, NULL },
@@ -61,27 +62,30 @@ static const struct key {
 	{ "version", CHECKPOINT_AWQ, READ, NULL },
 	{ "format", CHECKPOINT_AWQ, READ, NULL },
 	{ "checkpoint_format", CHECKPOINT_AWQ, READ, NULL },
-	{ "zero_point", CHECKPOINT_AWQ, ONLY, "true" },
+	{ "zero_point", CHECKPOINT_AWQ, IGNORE, NULL },    /* qzeros say it */
+	{ "sym", CHECKPOINT_AWQ, IGNORE, NULL },
+	{ "desc_act", CHECKPOINT_AWQ, ONLY, "false" },
+	{ "lm_head", CHECKPOINT_AWQ, IGNORE, NULL },
+	{ "pack_dtype", CHECKPOINT_AWQ, ONLY, "\"int32\"" },
 	{ "do_fuse", CHECKPOINT_AWQ, IGNORE, NULL },       /* how it runs there */
 	{ "fuse_max_seq_len", CHECKPOINT_AWQ, IGNORE, NULL },
 	{ "modules_to_fuse", CHECKPOINT_AWQ, IGNORE, NULL },
-	{ "exllama_config", CHECKPOINT_AWQ, IGNORE, NULL },
-	{ "backend", CHECKPOINT_AWQ, IGNORE, NULL },
 
 	{ "load_in_4bit", CHECKPOINT_NF4, ONLY, "true" },
 	{ "load_in_8bit", CHECKPOINT_NF4, ONLY, "false" },
 	{ "llm_int8_has_fp16_weight", CHECKPOINT_NF4, IGNORE, NULL },
 };
 
-/* GPTQ's keys of how it was made and how it runs */
-static const char *const gptq_made[] = { "damp_percent", "damp_auto_increment", "static_groups",
+/* How a model was made and how it runs, in GPTQ's and AWQ's configurations */
+static const char *const made[] = { "damp_percent", "damp_auto_increment", "static_groups",
 	"true_sequential", "model_name_or_path", "model_file_base_name", "meta", "batch_size",
 	"block_name_to_quantize", "cache_block_outputs", "dataset", "exllama_config",
 	"use_exllama", "disable_exllama", "use_cuda_fp16", "max_input_length",
 	"module_name_preceding_first_block", "modules_in_block_to_quantize", "pad_token_id",
 	"tokenizer", "backend", "act_group_aware", "hyb_act", "mse", "quantizer",
 	"lm_head_low_gpu_mem_usage", "parallel_packing", "offload_to_disk", "offload_to_disk_path",
-	"compute_device_filter", "device", "pack_impl", "fail_safe", "mock_quantization" };
+	"model_seqlen", "compute_device_filter", "device", "pack_impl", "fail_safe",
+	"mock_quantization" };
 
 static const struct { const char *name; enum checkpoint_method method; } methods[] = {
 	{ "fp8", CHECKPOINT_FP8 }, { "compressed-tensors", CHECKPOINT_COMPRESSED },
@@ -111,10 +115,11 @@ is_word(const json_t *v, const char *word)
 static int
 is_harmless(enum checkpoint_method method, const char *name)
 {
+	const int is_made = method == CHECKPOINT_GPTQ || method == CHECKPOINT_AWQ;
 	size_t i;
 
-	for (i = 0; method == CHECKPOINT_GPTQ && i < sizeof gptq_made / sizeof gptq_made[0]; i++)
-		if (strcmp(gptq_made[i], name) == 0)
+	for (i = 0; is_made && i < sizeof made / sizeof made[0]; i++)
+		if (strcmp(made[i], name) == 0)
 			return 1;
 	return name[0] == '_' || (method == CHECKPOINT_NF4 &&
 	    (strncmp(name, "bnb_4bit_", 9) == 0 || strncmp(name, "llm_int8_", 9) == 0));

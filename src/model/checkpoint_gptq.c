@@ -67,7 +67,7 @@ read_groups(const struct checkpoint_matrix *m, const struct checkpoint_piece *p,
 	const struct tensor *s = m->at.scales, *z = m->at.zeros;
 	const uint32_t bits = m->way.bits, each = 32 / bits, mask = (1u << bits) - 1;
 	const uint32_t ones = m->zeros_less_1 ? UINT32_MAX / mask : 0;
-	const size_t words = (size_t)z->dim[1], size = kv_dtype_size(s->dtype);
+	const size_t words = checkpoint_ceil(m->rows, each), size = kv_dtype_size(s->dtype);
 	uint32_t g, i, row, w;
 
 	for (g = 0; g < m->scale_cols; g++, scale += p->n, zero += p->n) {
@@ -81,24 +81,41 @@ read_groups(const struct checkpoint_matrix *m, const struct checkpoint_piece *p,
 	}
 }
 
+/* The columns of one word of each row of a piece, from column c on: written row by row, since rows
+ * of x are far apart */
+static void
+numbers_of_words(const struct checkpoint_matrix *m, const struct checkpoint_piece *p, uint32_t c,
+    const float *scale, const float *zero)
+{
+	const uint32_t bits = m->way.bits, each = 32 / bits, mask = (1u << bits) - 1;
+	const uint32_t width = m->way.block_cols == 0 ? m->cols : m->way.block_cols;
+	const uint32_t n = m->cols - c < each ? m->cols - c : each;
+	const size_t words = c / each * (size_t)m->rows + p->row;
+	size_t group[8], g;
+	float *x = p->x + c;
+	uint32_t i, k, w;
+
+	for (k = 0; k < n; k++)
+		group[k] = p->n * (size_t)(m->at.group != NULL ?
+		    checkpoint_word(m->at.group, c + k) : (c + k) / width);
+	for (i = 0; i < p->n; i++, x += m->cols) {
+		w = checkpoint_word(m->at.codes, words + i);
+		for (k = 0; k < n; k++, w >>= bits) {
+			g = group[k] + i;
+			x[k] = scale[g] * ((float)(int)(w & mask) - zero[g]);
+		}
+	}
+}
+
 static void
 numbers(const struct checkpoint_matrix *m, const struct checkpoint_piece *p)
 {
 	float *scale = p->scratch, *zero = scale + m->scale_cols * (size_t)p->n;
-	const uint32_t bits = m->way.bits, each = 32 / bits, mask = (1u << bits) - 1;
-	const uint32_t width = m->way.block_cols == 0 ? m->cols : m->way.block_cols;
-	uint32_t c, i, w;
-	size_t g;
+	uint32_t c;
 
 	read_groups(m, p, scale, zero);
-	for (c = 0; c < m->cols; c++) {
-		g = m->at.group != NULL ? checkpoint_word(m->at.group, c) : c / width;
-		for (i = 0; i < p->n; i++) {
-			w = checkpoint_word(m->at.codes, c / each * (size_t)m->rows + p->row + i);
-			p->x[i * (size_t)m->cols + c] = scale[g * p->n + i] *
-			    ((float)(w >> c % each * bits & mask) - zero[g * p->n + i]);
-		}
-	}
+	for (c = 0; c < m->cols; c += 32 / m->way.bits)
+		numbers_of_words(m, p, c, scale, zero);
 }
 
 const struct checkpoint_scheme checkpoint_gptq = { "scales, qzeros, qweight", has, find, numbers,

@@ -80,12 +80,15 @@ find_codes(const struct checkpoint_search *s, struct checkpoint_matrix *m)
 	return MODEL_OK;
 }
 
-/* Zero points of groups and rows are packed as codes are, down the columns. */
+/* Zero points of groups and rows are packed as codes are, down the columns; not in the first
+ * releases. */
 static int
 find_zeros(const struct checkpoint_search *s, struct checkpoint_matrix *m)
 {
 	const struct checkpoint_way *w = &m->way;
-	const int packed = w->packed && w->block_rows != 0;
+	const struct tensor *t = checkpoint_part(s, "weight_zero_point");
+	const int bytes = t != NULL && strcmp(t->type, "I8") == 0;
+	const int packed = w->packed && w->block_rows != 0 && !bytes;
 
 	if (!w->has_zeros)
 		return MODEL_OK;
@@ -174,7 +177,7 @@ codes_of_row(const struct checkpoint_matrix *m, uint32_t row, const float *fp8, 
 {
 	const struct checkpoint_way *w = &m->way;
 	const uint8_t *codes = (const uint8_t *)m->at.codes->data + (size_t)row * m->cols;
-	const size_t words = w->packed ? row * (size_t)m->at.codes->dim[1] : 0;
+	const size_t words = row * checkpoint_ceil((uint64_t)m->cols * w->bits, 32);
 	uint32_t c;
 
 	if (w->packed)

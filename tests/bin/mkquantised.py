@@ -286,7 +286,7 @@ def change(folder, program):
     config = json.loads((folder / "config.json").read_text())
     exec(program, {"t": t, "q": config.get("quantization_config"), "np": np, "gptq": gptq,
                    "L": "model.layers.0.self_attn.", "RANDOM": random_gptq,
-                   "NUMBERS": gptq_numbers})
+                   "NUMBERS": gptq_numbers, "unpack": unpack})
     write(folder, [(name, *x) for name, x in t.items()])
     (folder / "config.json").write_text(json.dumps(config))
 
