@@ -356,8 +356,7 @@ def parse_head(snapshot, section, content):
         need(snapshot.features & 1, 'row_types, and bit 0 of the features is not set')
         wrong = wrong_types(head['row_types'], head['dtype'], model['layers'], model['head_width'])
         need(not wrong, f'row_types{wrong}')
-    wrong = wrong_latent(model, snapshot.features & 2, head.get('row_types'))
-    need(not wrong, wrong)
+    need(not (wrong := wrong_latent(model, snapshot.features & 2, head.get('row_types'))), wrong)
     snapshot.head = head
 
 
