@@ -227,9 +227,6 @@ per_query_head(struct per_query_head *job, struct kv_reader *r, struct kv_writer
 	int code = KV_OK, rc = ENGINE_OK;
 
 	*e = (struct engine_error){ .code = ENGINE_OK };
-	if (m->latent_rank != 0)
-		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: rows for each query head: with "
-		    "latent attention a row is that of all query heads", kv_reader_name(r));
 	if ((p.log = kv_log_new(kv_reader_head(r))) == NULL)
 		return engine_fail(e, ENGINE_ERUN, "out of memory");
 	while (rc == ENGINE_OK && (code = kv_next(r, &p.sec)) > 0) {

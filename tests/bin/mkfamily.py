@@ -199,6 +199,7 @@ CASES = {
     "deepseek_v2-lite": ("DeepseekV2", dict(LATENT, q_lora_rank=None, rope_scaling=dict(
         YARN, factor=40.0, mscale=0.707, mscale_all_dim=0.707))),
     "deepseek_v2-biases": ("DeepseekV2", dict(LATENT, attention_bias=True)),
+    "deepseek_v2-64": ("DeepseekV2", dict(LATENT, kv_lora_rank=48)),      # blocks of 32 numbers
     "deepseek_v3": ("DeepseekV3", dict(LATENT, rope_scaling=dict(
         YARN, factor=40.0, mscale=1.0, mscale_all_dim=1.0), rope_interleave=True)),
     "deepseek_v3-halves": ("DeepseekV3", dict(
