@@ -54,25 +54,7 @@ static const struct key {
 	{ "v_head_dim", READ_IF, "null", FAMILY_LATENT },
 	{ "qk_head_dim", READ_IF, "null", FAMILY_LATENT },   /* follows from these */
 	{ "rope_interleave", READ_IF, "false", FAMILY_LATENT },
-	/* DeepSeek's mixture: no layer has it where first_k_dense_replace says so */
-	{ "first_k_dense_replace", READ_IF, "null", FAMILY_LATENT },
-	{ "n_routed_experts", READ_IF, "null", FAMILY_LATENT },
-	{ "n_shared_experts", READ_IF, "null", FAMILY_LATENT },
-	{ "num_experts_per_tok", READ_IF, "null", FAMILY_LATENT },
-	{ "moe_intermediate_size", READ_IF, "null", FAMILY_LATENT },
-	{ "moe_layer_freq", READ_IF, "null", FAMILY_LATENT },
-	{ "n_group", READ_IF, "null", FAMILY_LATENT },
-	{ "topk_group", READ_IF, "null", FAMILY_LATENT },
-	{ "topk_method", READ_IF, "null", FAMILY_LATENT },
-	{ "scoring_func", READ_IF, "null", FAMILY_LATENT },
-	{ "norm_topk_prob", READ_IF, "null", FAMILY_LATENT },
-	{ "routed_scaling_factor", READ_IF, "null", FAMILY_LATENT },
-	{ "seq_aux", READ_IF, "null", FAMILY_LATENT },
-	{ "ep_size", READ_IF, "null", FAMILY_LATENT },
-	{ "output_router_logits", READ_IF, "false", FAMILY_LATENT },
-	/* layers behind the last one, which guess later tokens; transformers leaves them out */
-	{ "num_nextn_predict_layers", READ_IF, "0", FAMILY_LATENT },
-	{ "num_mtp_layers", READ_IF, "0", FAMILY_LATENT },
+	{ "norm_topk_prob", ONLY, "false", 0 },            /* DeepSeek-V2 */
 
 	{ "rope_interleaved", ONLY, "false", 0 },          /* SmolLM's; true: pairs (2i, 2i+1) */
 	{ "rope_traditional", ONLY, "false", 0 },          /* MLX's word for the same */

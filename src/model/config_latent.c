@@ -5,20 +5,22 @@
 
 #include "model/config_internal.h"
 
-/* A mixture of experts begins at this layer where first_k_dense_replace does not say. */
+/* transformers has numbers of its own for DeepSeek-V3 where these are absent, which no file that
+ * was published leaves to it. */
 static int
-refuse_mixture(struct config *c, const struct kv_model *id)
+need_router(struct config *c, uint32_t layers)
 {
-	const char *const key = "first_k_dense_replace";
-	uint32_t dense = 0;
-	int rc = config_has(json_object_get(c->json, key), "0") ? MODEL_OK :
-	    config_count(c, c->json, key, UINT32_MAX - 1,
-	    strcmp(c->family->type, "deepseek_v3") == 0 ? 3 : 0, &dense);
+	static const char *const keys[] = { "n_group", "topk_group", "routed_scaling_factor" };
+	const json_t *dense = config_get(c->json, "first_k_dense_replace");
+	size_t i;
 
-	if (rc == MODEL_OK && dense < id->layers)
-		return UNSUPPORTED(c, "a mixture of experts from layer %u on is not supported "
-		    "(first_k_dense_replace %u of %u layers)", dense, dense, id->layers);
-	return rc;
+	if (json_integer_value(dense) >= layers)        /* there are no experts */
+		return MODEL_OK;
+	for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
+		if (strcmp(c->family->type, "deepseek_v3") == 0 &&
+		    config_get(c->json, keys[i]) == NULL)
+			return BAD(c, "no \"%s\"", keys[i]);
+	return MODEL_OK;
 }
 
 /* Queries without a narrow vector of their own where q_lora_rank is null (V2-Lite) */
@@ -62,7 +64,7 @@ config_latent(struct config *c, struct model *m)
 		    "qk_nope_head_dim %u queries of %u: at most 1024", id->latent_rank,
 		    id->rope_width, id->head_width, id->latent_nope,
 		    id->latent_nope + id->rope_width);
-	return refuse_mixture(c, id);
+	return need_router(c, id->layers);
 }
 
 /* The object that rotary embedding was read from */

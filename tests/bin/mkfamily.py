@@ -204,6 +204,16 @@ CASES = {
         YARN, factor=40.0, mscale=1.0, mscale_all_dim=1.0), rope_interleave=True)),
     "deepseek_v3-halves": ("DeepseekV3", dict(
         LATENT, q_lora_rank=None, rope_interleave=False, attention_bias=True, num_mtp_layers=0)),
+    "deepseek_v2-greedy": ("DeepseekV2", dict(
+        LATENT, first_k_dense_replace=0, topk_method="greedy", n_group=None, topk_group=None,
+        norm_topk_prob=False, scoring_func="softmax")),
+    "deepseek_v2-experts": ("DeepseekV2", dict(
+        LATENT, first_k_dense_replace=1, topk_method="group_limited_greedy", n_group=3,
+        topk_group=2, n_routed_experts=6, n_shared_experts=2, routed_scaling_factor=1.8)),
+    "deepseek_v3-experts": ("DeepseekV3", dict(
+        LATENT, first_k_dense_replace=2, n_group=3, topk_group=2, n_routed_experts=9,
+        num_experts_per_tok=3, routed_scaling_factor=2.5, norm_topk_prob=True,
+        topk_method="noaux_tc", scoring_func="sigmoid", moe_layer_freq=1)),
     "mistral3": ("Mistral", {"sliding_window": None}),
     "mistral3-inner": ("Ministral3", {
         "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
@@ -262,7 +272,8 @@ EXPERTS = {
     "Qwen2Moe": dict(SPARSE, shared="mlp.shared_expert.", score="mlp.shared_expert_gate"),
     "Qwen3Moe": SPARSE, "Olmoe": SPARSE, "GraniteMoe": GRANITE,
     "GraniteMoeShared": dict(GRANITE, shared_all="shared_mlp."),
-    "Glm4Moe": SHARED, "Dots1": SHARED,
+    "Glm4Moe": SHARED, "Dots1": SHARED, "DeepseekV3": SHARED,
+    "DeepseekV2": {key: v for key, v in SHARED.items() if key != "corrected"},
     "Ernie4_5_Moe": dict(SHARED, corrected="mlp.moe_statics.e_score_correction_bias"),
 }
 BEFORE = (("input_layernorm", "D"), ("post_attention_layernorm", "D"))

@@ -189,7 +189,7 @@ test_families(void)
 }
 
 #define V2 "'model_type':'deepseek_v2','architectures':null,'-rope_scaling':0," \
-	"'first_k_dense_replace':16,"
+	"'first_k_dense_replace':16,'moe_intermediate_size':9,'num_experts_per_tok':2,"
 
 /* Latent attention: rows of one KV head, the scale of its logits, and who rotates how. */
 static void
@@ -211,7 +211,8 @@ test_latent(void)
 	CHECK(fabs(m.id.attention_multiplier - pow(0.0707 * log(40) + 1, 2) / sqrt(40)) < 1e-15 &&
 	    m.id.rope_attention_factor == 1, "yarn: %.17g", m.id.attention_multiplier);
 	m = accept("{'model_type':'deepseek_v3','architectures':null,'num_hidden_layers':3,"
-	    "'rope_interleave':false,'num_nextn_predict_layers':1}", NULL);
+	    "'rope_interleave':false,'num_nextn_predict_layers':1,'moe_intermediate_size':9,"
+	    "'first_k_dense_replace':3}", NULL);
 	CHECK(!m.latent_adjacent && m.id.rope_type == KV_ROPE_LLAMA3, "halves");
 }
 
@@ -235,10 +236,9 @@ static const struct {
 	{ "{'model_type':'hunyuan_v1_dense'}", MODEL_EUNSUPPORTED,
 	    "(norms of queries and keys behind rotary embedding)" },
 	{ "{'model_type':'qwen3_5'}", MODEL_EUNSUPPORTED, "(linear attention)" },
-	{ "{'model_type':'deepseek_v3','architectures':null}", MODEL_EUNSUPPORTED,
-	    "a mixture of experts from layer 3 on is not supported (first_k_dense_replace 3 of" },
-	{ "{'model_type':'deepseek_v2','architectures':null,'first_k_dense_replace':0}",
-	    MODEL_EUNSUPPORTED, "a mixture of experts from layer 0 on" },
+	{ "{'model_type':'deepseek_v3','architectures':null}", MODEL_EINVALID,
+	    "no \"n_group\"" },
+	{ "{" V2 "'norm_topk_prob':true}", MODEL_EUNSUPPORTED, "norm_topk_prob true is not" },
 	{ "{" V2 "'qk_rope_head_dim':33}", MODEL_EINVALID, "qk_rope_head_dim 33 is odd" },
 	{ "{" V2 "'kv_lora_rank':1000}", MODEL_EUNSUPPORTED, "make up rows of 1064" },
 	{ "{" V2 "'kv_lora_rank':0}", MODEL_EINVALID, "\"kv_lora_rank\" is" },
