@@ -177,7 +177,7 @@ assert "layers.0.values" not in json.loads(raw[8:8 + struct.unpack("<Q", raw[:8]
 }
 
 @test "retrieval reads chosen rows of latent vectors, from a file, too, and a stream reads all" {
-	local m=$F/deepseek_v2 name how
+	local m=$F/deepseek_v2 name
 	kv-prefill -q -m "$m" --ids -o full.kv "$F/ids"
 	kv-quantize1b -g 16 -o fier.kv full.kv
 	kv-index --pages --page 8 -o quest.kv full.kv
@@ -219,6 +219,16 @@ assert "layers.0.values" not in json.loads(raw[8:8 + struct.unpack("<Q", raw[:8]
 		*) ! grep -q 'one KV head' said ;;
 		esac
 	done < <(kv-evict --list)
+}
+
+@test "a head mask and a table of budgets have one number for each layer" {
+	printf '1\n0\n0\n1\n' >mask
+	kv-evict -q --head-mask mask --sink 2 --recent 4 -o masked.kv "$F/deepseek_v2.kv"
+	python 'assert [len(layer.positions[0]) for layer in s[0].layers] == [40, 6, 6, 40]' masked.kv
+	printf '10\n20\n5\n40\n' >budgets
+	kv-score --method knorm -o scored.kv "$F/deepseek_v2-64.kv"
+	kv-evict -q --budgets budgets -o few.kv scored.kv
+	python 'assert [len(layer.positions[0]) for layer in s[0].layers] == [10, 20, 5, 40]' few.kv
 }
 
 @test "rows in 8, 5 and 4 bits are read as key and value" {
