@@ -59,7 +59,7 @@ copy_rows(struct layer_rows *to, size_t dst, const struct layer_rows *from, size
 	const size_t k = rows_k_bytes(from), v = rows_v_bytes(from);
 
 	memcpy((char *)to->k + dst * k, (const char *)from->k + src * k, n * k);
-	if (to->v != NULL && from->v != NULL)
+	if (to->v != NULL && from->v != NULL && !to->v_in_k)
 		memcpy((char *)to->v + dst * v, (const char *)from->v + src * v, n * v);
 	memcpy(to->pos + dst, from->pos + src, n * sizeof *to->pos);
 }

@@ -42,7 +42,7 @@ compact_list(void *arg, size_t item, int thread)
 	if (item % 3 < 2) {
 		char *at = item % 3 == 0 ? c->k : c->v;
 
-		if (at != NULL)
+		if (at != NULL && !(item % 3 == 1 && c->v_in_k))
 			move_up(at + c->start[g] * bytes, bytes, keep, n);
 		return;
 	}

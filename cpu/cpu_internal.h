@@ -7,6 +7,7 @@
  * cpu_attend.c  attention, of all rows or chosen ones: how the work is cut into items
  * cpu_mass.c    attention mass, with the same items (cpu_attend.h)
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
+ * cpu_latent.c  latent attention: channels put together, products of each query head
  * cpu_rows.c    everything that handles one row at a time
  * cpu_recent.c  KIVI's rows, the last of which are full: appending, attention
  * cpu_compact.c compact: the kept rows move up
@@ -380,6 +381,8 @@ op_compact cpu_compact;
 op_round cpu_round;
 op_swiglu cpu_swiglu;
 op_temper cpu_temper;
+op_copy_channels cpu_copy_channels;
+op_head_products cpu_head_products;
 op_layernorm cpu_layernorm;
 op_split_pairs cpu_split_pairs;
 op_experts cpu_experts;

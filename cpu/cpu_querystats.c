@@ -15,8 +15,15 @@ struct stats {
 	const struct simd *simd;
 	double *sum, *modulus, *product;
 	const float *q;
-	uint32_t N, H, E, dims;
+	uint32_t N, H, E, rotated, dims;        /* rotated: the first of dims channels */
 };
+
+/* Returns the modulus of a channel and the one `half` behind it. */
+static double
+modulus_of(const double *x, size_t half)
+{
+	return sqrt(x[0] * x[0] + x[half] * x[half]);
+}
 
 /* Adds queries x[n][E] of head h to its rows first .. last-1. */
 static void
@@ -34,7 +41,7 @@ add_rows(const struct stats *s, uint32_t h, const double *x, uint32_t n, uint32_
 			of = x + t * E;
 			sum[i] += of[i];
 			if (i < half)
-				modulus[i] += sqrt(of[i] * of[i] + of[i + half] * of[i + half]);
+				modulus[i] += modulus_of(of + s->rotated + i, half);
 		}
 		s->simd->add_products(product + i * (i + 1) / 2, x, E, i, n);
 	}
@@ -67,10 +74,10 @@ stats_part(void *arg, size_t item, int thread)
 
 void
 cpu_query_stats(struct dev *d, double *sums, const float *q, uint32_t N, uint32_t H, uint32_t E,
-    uint32_t dims)
+    uint32_t first, uint32_t dims)
 {
 	struct stats s = { d->simd, sums, sums + (size_t)H * E,
-	    sums + (size_t)H * E + (size_t)H * (dims / 2), q, N, H, E, dims };
+	    sums + (size_t)H * E + (size_t)H * (dims / 2), q, N, H, E, first, dims };
 
 	if (d->error[0] == '\0')
 		cpu_run(d, stats_part, &s, (size_t)H * ((E + ROWS - 1) / ROWS),

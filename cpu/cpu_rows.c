@@ -132,7 +132,7 @@ append_row(void *arg, size_t n, int thread)
 		from = (n * r->heads + g) * r->width;
 		cpu_store_row(r->d, c->k, row, r->x + from, rows_k_type(c), r->width, "key",
 		    g);
-		if (c->v != NULL)
+		if (c->v != NULL && !c->v_in_k)
 			cpu_store_row(r->d, c->v, row, r->w + from, rows_v_type(c), r->width,
 			    "value", g);
 		c->pos[row] = r->pos[n];

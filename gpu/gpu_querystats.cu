@@ -18,7 +18,7 @@ struct number {
 };
 
 DEVICE struct number
-number_of(uint32_t e, uint32_t h, uint32_t H, uint32_t E, uint32_t half)
+number_of(uint32_t e, uint32_t h, uint32_t H, uint32_t E, uint32_t rotated, uint32_t half)
 {
 	const uint32_t triangle = E * (E + 1) / 2;
 	const size_t moduli = (size_t)H * E, products = moduli + (size_t)H * half;
@@ -27,7 +27,8 @@ number_of(uint32_t e, uint32_t h, uint32_t H, uint32_t E, uint32_t half)
 		return { number::SUM, e, e, (size_t)h * E + e };
 	e -= E;
 	if (e < half)
-		return { number::MODULUS, e, e + half, moduli + (size_t)h * half + e };
+		return { number::MODULUS, rotated + e, rotated + e + half,
+			moduli + (size_t)h * half + e };
 	e -= half;
 	if (e >= triangle)
 		return { number::NONE, 0, 0, 0 };
@@ -43,11 +44,13 @@ number_of(uint32_t e, uint32_t h, uint32_t H, uint32_t E, uint32_t half)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-query_stats(double *sums, const float *q, uint32_t N, uint32_t H, uint32_t E, uint32_t half)
+query_stats(double *sums, const float *q, uint32_t N, uint32_t H, uint32_t E, uint32_t rotated,
+    uint32_t half)
 {
 	SHARED(float[TILE], tile);
 	const uint32_t h = blockIdx.y, at_once = TILE / E;
-	const struct number mine = number_of(blockIdx.x * THREADS + threadIdx.x, h, H, E, half);
+	const struct number mine = number_of(blockIdx.x * THREADS + threadIdx.x, h, H, E, rotated,
+	    half);
 	double sum = mine.kind != number::NONE ? sums[mine.at] : 0;
 
 	for (uint32_t first = 0; first < N; first += at_once) {
@@ -70,11 +73,11 @@ query_stats(double *sums, const float *q, uint32_t N, uint32_t H, uint32_t E, ui
 
 void
 gpu_query_stats(struct dev *d, double *sums, const float *q, uint32_t N, uint32_t H, uint32_t E,
-    uint32_t dims)
+    uint32_t first, uint32_t dims)
 {
 	const size_t numbers = E + dims / 2 + (size_t)E * (E + 1) / 2;
 	const dim3 grid(parts_of(numbers, THREADS), H);
 
 	if (N > 0)
-		LAUNCH(d, query_stats, grid, THREADS, 0, sums, q, N, H, E, dims / 2);
+		LAUNCH(d, query_stats, grid, THREADS, 0, sums, q, N, H, E, first, dims / 2);
 }

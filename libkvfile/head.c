@@ -23,6 +23,9 @@ const struct head_field kv_model_fields[] = {
 	{ "head_width", COUNT, AT(head_width), 1, 1024, 0, 0 },
 	{ "hidden", COUNT, AT(hidden), 1, WIDE, 0, 0 },
 	{ "kv_heads", COUNT, AT(kv_heads), 1, 4096, 0, 0 },
+	{ "latent_nope", COUNT, AT(latent_nope), 1, 1024, 0, 1 },
+	{ "latent_rank", COUNT, AT(latent_rank), 1, 1022, 0, 1 },
+	{ "latent_value", COUNT, AT(latent_value), 1, 1024, 0, 1 },
 	{ "layers", COUNT, AT(layers), 1, 4096, 0, 0 },
 	{ "logits_scaling", REAL, AT(logits_scaling), 0, 0, 0, 1 },
 	{ "logits_softcap", REAL, AT(logits_softcap), 0, 0, 0, 1 },
@@ -91,6 +94,12 @@ kv_rope_dims(const struct kv_model *m, uint32_t layer)
 	return m->rope_width != 0 ? m->rope_width : m->head_width;
 }
 
+uint32_t
+kv_rope_first(const struct kv_model *m)
+{
+	return m->latent_rank;
+}
+
 int
 kv_head_is_whole(const struct kv_model *m, uint32_t layer)
 {
@@ -123,6 +132,8 @@ kv_head_row_type(const struct kv_head *head, enum kv_kind kind, uint32_t layer)
 size_t
 kv_head_row_bytes(const struct kv_head *head, enum kv_kind kind, uint32_t layer)
 {
+	if (kind == KV_VALS && head->model.latent_rank != 0)
+		return 0;
 	return kv_row_bytes(kv_head_row_type(head, kind, layer), head->model.head_width);
 }
 
@@ -405,6 +416,21 @@ get_row_types(uint8_t *types, const json_t *v, const char *key, const struct kv_
 	return KV_OK;
 }
 
+/* Checks that values that are channels of keys are stored as these, each row by itself. */
+static int
+check_latent_types(const struct kv_head *head, const json_t *o, struct kv_message *why)
+{
+	if (head->model.latent_rank == 0)
+		return KV_OK;
+	if (memcmp(head->key_type, head->value_type, sizeof head->key_type) != 0)
+		return kv_bad(why, "row_types.values differs from keys, whose channels values are "
+		    "(latent_rank)");
+	if (kv_head_is_grouped(head) || json_object_get(o, "residual") != NULL)
+		return kv_bad(why, "row_types: neither kivi2, kivi4 nor residual goes with "
+		    "latent_rank");
+	return KV_OK;
+}
+
 /* Reads `residual`, which must be there with KIVI's types, and a multiple of a group of keys. */
 static int
 get_residual(struct kv_head *head, const json_t *o, struct kv_message *why)
@@ -438,6 +464,8 @@ get_all_row_types(struct kv_head *head, json_t *o, struct kv_message *why)
 		return why->code;
 	if (!kv_head_is_quantised(head))
 		return kv_bad(why, "row_types names no quantised type and must be left out");
+	if (check_latent_types(head, o, why) != KV_OK)
+		return why->code;
 	return get_residual(head, o, why);
 }
 
@@ -456,6 +484,25 @@ get_documents(struct kv_head *head, const json_t *v, struct kv_message *why)
 		if (get_count(&d->start[d->n], json_array_get(v, d->n), "documents", before + 1,
 		    head->next_position - 1, why) != KV_OK)
 			return kv_bad(why, "documents must ascend, from 1 to below next_position");
+	return KV_OK;
+}
+
+/* Checks the widths of multi-head latent attention, which come together, 4.26. */
+static int
+check_latent(const struct kv_model *m, struct kv_message *why)
+{
+	const int some = m->latent_rank != 0 || m->latent_nope != 0 || m->latent_value != 0;
+
+	if (!some)
+		return KV_OK;
+	if (m->latent_rank == 0 || m->latent_nope == 0 || m->latent_value == 0)
+		return kv_bad(why, "latent_rank, latent_nope and latent_value come together");
+	if (m->kv_heads != 1 || m->rope_width == 0 ||
+	    m->latent_rank + m->rope_width != m->head_width)
+		return kv_bad(why, "latent_rank %u and rope.width %u do not make up a head width "
+		    "of %u of one KV head", m->latent_rank, m->rope_width, m->head_width);
+	if (m->window != 0 || m->rope_skip != 0)
+		return kv_bad(why, "latent_rank with a window, or layers that are not rotated");
 	return KV_OK;
 }
 
@@ -489,6 +536,8 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	    (m->rope_width != 0 ? m->rope_width : m->head_width) / 2)
 		return kv_bad(why, "rope.factors: %u of them do not fit the head width",
 		    m->rope_n_factors);
+	if (check_latent(m, why) != KV_OK)
+		return why->code;
 	if ((row_types != NULL && get_all_row_types(head, row_types, why) != KV_OK) ||
 	    (documents != NULL && get_documents(head, documents, why) != KV_OK))
 		return why->code;

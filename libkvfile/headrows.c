@@ -15,6 +15,8 @@ kv_head_bytes(const struct kv_head *head, enum kv_kind kind, uint32_t layer, uin
 {
 	const uint64_t coded = kv_head_coded(head, kind, layer, rows);
 
+	if (kind == KV_VALS && head->model.latent_rank != 0)
+		return 0;
 	return coded * kv_head_row_bytes(head, kind, layer) +
 	    (rows - coded) * head->model.head_width * kv_dtype_size(head->dtype);
 }

@@ -74,6 +74,10 @@ struct kv_model {
 	uint32_t kv_heads;              /* G, divides H */
 	uint32_t head_width;            /* E */
 	uint32_t vocabulary;            /* V */
+	/* multi-head latent attention (MLA), 4.26: values are the first latent_rank channels of
+	 * keys; the widths that a query before W_UK and a value after W_UV have in each query head
+	 * of the weights, without the rotated channels. 0, all three: values are stored */
+	uint32_t latent_rank, latent_nope, latent_value;
 	double norm_eps;
 	int attention_bias;             /* 0 or 1 */
 	int tied_embeddings;            /* 0 or 1 */
@@ -108,7 +112,8 @@ struct kv_model {
 	/* yarn: queries at position p are multiplied by 1 + this times
 	 * ln(1 + floor(p / rope_original_max_position)); 0: they are not */
 	double rope_query_beta;
-	uint32_t rope_width;            /* rotated channels, the first ones; 0: all */
+	/* rotated channels, the first ones (with latent_rank the last ones); 0: all */
+	uint32_t rope_width;
 	/* longrope: divisor of the frequency of each pair; else 0 of them */
 	uint32_t rope_n_factors;
 	double rope_factors[KV_ROPE_PAIRS];
@@ -139,7 +144,7 @@ struct kv_head {
 };
 
 /* Returns the type, never 0, of the rows of a layer, and the bytes of one (of KIVI's types: of a
- * coded one); kind is KV_KEYS or KV_VALS. */
+ * coded one; of values that are channels of keys: 0); kind is KV_KEYS or KV_VALS. */
 enum kv_row_type kv_head_row_type(const struct kv_head *head, enum kv_kind kind, uint32_t layer);
 size_t kv_head_row_bytes(const struct kv_head *head, enum kv_kind kind, uint32_t layer);
 /* Returns how many of the rows of a KV head that has this many are coded: all but the last ones
@@ -169,9 +174,10 @@ int kv_head_same_rows(const struct kv_head *a, const struct kv_head *b);
 
 /* Returns "default", "llama3" ...; NULL for an unknown type. */
 const char *kv_rope_name(enum kv_rope type);
-/* Returns how many channels of a key, the first ones, rotary embedding rotates in this layer,
- * in pairs that are half as many apart. */
+/* Returns how many channels of a key, from kv_rope_first() on, rotary embedding rotates in this
+ * layer, in pairs that are half as many apart. */
 uint32_t kv_rope_dims(const struct kv_model *m, uint32_t layer);
+uint32_t kv_rope_first(const struct kv_model *m);
 /* Returns how many positions a query sees in this layer, its own included; 0: all. */
 uint32_t kv_layer_window(const struct kv_model *m, uint32_t layer);
 /* Returns the first position that a query at this one sees in this layer. */

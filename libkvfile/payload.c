@@ -27,7 +27,7 @@ locate_rows(const struct kv_reader *r, uint64_t i, char *text, size_t size)
 		start = KV_SCORE_LABEL;
 		width = 4;
 	} else if ((r->h.kind == KV_KEYS || r->h.kind == KV_VALS) &&
-	    (r->head.residual == 0 ||
+	    r->h.raw_size > 0 && (r->head.residual == 0 ||
 	    !kv_row_type_quantised(kv_head_row_type(&r->head, r->h.kind, r->h.layer))))
 		width = kv_head_row_bytes(&r->head, r->h.kind, r->h.layer);
 	else

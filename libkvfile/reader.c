@@ -158,6 +158,10 @@ open_head(struct kv_reader *r)
 		return kv_reader_fail(r, KV_ECORRUPT, "row_types is %s, and feature bit 0 is %s",
 		    kv_head_is_quantised(&r->head) ? "there" : "not there",
 		    features & KV_FEATURE_ROW_TYPES ? "set" : "not set");
+	if (((features & KV_FEATURE_LATENT) != 0) != (r->head.model.latent_rank != 0))
+		return kv_reader_fail(r, KV_ECORRUPT, "latent_rank is %s, and feature bit 1 is %s",
+		    r->head.model.latent_rank != 0 ? "there" : "not there",
+		    features & KV_FEATURE_LATENT ? "set" : "not set");
 	r->order.layers = r->head.model.layers;
 	r->state = STATE_PASSED;
 	return KV_OK;

@@ -60,7 +60,9 @@ size_t kv_block_size(uint64_t raw_size, uint64_t i);
 
 /* Bits of the preamble's features, 3.1 */
 #define KV_FEATURE_ROW_TYPES 1
-#define KV_FEATURES KV_FEATURE_ROW_TYPES        /* those that this version knows */
+#define KV_FEATURE_LATENT 2             /* values are channels of keys, 4.26 */
+/* those that this version knows */
+#define KV_FEATURES (KV_FEATURE_ROW_TYPES | KV_FEATURE_LATENT)
 
 void kv_preamble_put(uint8_t p[KV_PREAMBLE], uint64_t features);
 int kv_preamble_get(const uint8_t p[KV_PREAMBLE], uint64_t *features, struct kv_message *why);

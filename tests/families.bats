@@ -105,6 +105,11 @@ setup() {
 	recorded phi cohere cohere-biases cohere2
 }
 
+@test "latent attention, DeepSeek-V2 and V3, is what transformers computes, rows as its cache has them" {
+	recorded deepseek_v2 deepseek_v2-lite deepseek_v2-biases deepseek_v2-64 deepseek_v3 deepseek_v3-halves
+	recorded deepseek_v2-greedy deepseek_v2-experts deepseek_v3-experts
+}
+
 @test "the text part of a model that sees images is what transformers computes" {
 	recorded gemma3-wrapped mistral3 mistral3-inner
 	echo '1 2 3' >ids
@@ -115,7 +120,7 @@ setup() {
 
 @test "with weights of bf16 a family is what transformers computes of them in f32" {
 	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2,olmo3,exaone4,ministral3,glm,glm4}-bf16 \
-		{ernie4_5,helium,seed_oss,internlm3,exaone,arcee,nemotron,starcoder2,phi,stablelm,olmo,cohere,cohere2}-bf16
+		{ernie4_5,helium,seed_oss,internlm3,exaone,arcee,nemotron,starcoder2,phi,stablelm,olmo,cohere,cohere2,deepseek_v2,deepseek_v3}-bf16
 }
 
 @test "the record has every case that mkfamily.py makes" {

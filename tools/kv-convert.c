@@ -156,6 +156,9 @@ to_query_heads(const char *path)
 		die(EXIT_USAGE, "--per-query-head: not with --%s, which concerns safetensors files",
 		    like != NULL ? "like" : "as-stored");
 	r = input_open(path);
+	if (kv_reader_head(r)->model.latent_rank != 0)
+		die(EXIT_UNSUPPORTED, "%s: --per-query-head: with latent attention a row is that "
+		    "of all query heads", kv_reader_name(r));
 	head = per_query_head_of(kv_reader_head(r));
 	if (head.model.kv_heads == kv_reader_head(r)->model.kv_heads)
 		warning("%s: each query head has rows of its own already", kv_reader_name(r));

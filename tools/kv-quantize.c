@@ -101,6 +101,9 @@ quantize(struct kv_reader *r, struct kv_writer *w, const struct kv_head *to, str
 		    kv_head_row_type(to, rows, sec.layer)) {
 			output_copy(r, w);      /* unknown sections too: the rows stay */
 			sums->after += is_rows ? sec.raw_size : 0;
+		} else if (sec.kind == KV_VALS && from->model.latent_rank != 0) {
+			output_check(w, kv_write(w, sec.type, sec.layer, kv_row_element(
+			    kv_head_row_type(to, sec.kind, sec.layer)), NULL, 0));
 		} else if (is_rows)
 			write_rows(r, w, &sec, to, sums);
 		else

@@ -197,7 +197,7 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	l.in.query_stats = stats_numbers != NULL ? &text_stats : NULL;
 	if (method->needs & NEED_VALUES) {
 		l.in.keys = kv_held_content(held[0]);
-		l.in.values = input_load(r);
+		l.in.values = head->model.latent_rank != 0 ? l.in.keys : input_load(r);
 	} else if (method->needs & (NEED_KEYS | NEED_WINDOW))
 		l.in.keys = input_load(r);
 	must(score_layer(&scorer, &l, score, &e), &e);

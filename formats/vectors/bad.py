@@ -71,7 +71,7 @@ def preamble():
     yield 'version-65535', false({8: u16(65535)}), 5, 'version'
     yield 'version-0', false({8: u16(0)}), 3, 'version'
     yield 'byte-order', false({12: b'\1\2\3\4'}), 3, 'byte order'
-    yield 'feature-1', false({16: u64(2)}), 5, 'bit 1 is'
+    yield 'feature-2', false({16: u64(4)}), 5, 'bit 2 is'
     yield 'feature-37', false({16: u64(1 << 37)}), 5, '37'
     yield 'feature-63', false({16: u64(1 << 63)}), 5, '63'
     yield 'preamble-zero-10', false({10: b'\1'}), 3, 'zero'

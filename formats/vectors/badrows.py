@@ -40,7 +40,8 @@ def heads():
     # what an older reader would take for elements
     yield 'row-types-without-feature', stream(base(), features=0), 3, 'HEAD'
     yield 'feature-0-of-plain-rows', stream(small(), features=1), 3, 'HEAD'
-    yield 'feature-0-and-1', stream(base(), features=3), 5, 'bit 1 is'
+    yield 'feature-0-and-1', stream(base(), features=3), 3, 'HEAD'
+    yield 'feature-0-and-2', stream(base(), features=5), 5, 'bit 2 is'
     yield 'feature-0-and-63', stream(base(), features=1 << 63 | 1), 5, '63'
     for name, value in ('list', ['q8_0']), ('text', 'q8_0'), ('true', True), ('number', 1):
         yield false(name, lambda types, h: h.update(row_types=value))

@@ -72,7 +72,8 @@ def asked(h, n, layer):
 def stats_of(h, first, n, layer):
     """qSTa of a layer."""
     E, W = h['model']['head_width'], rotated(h['model'], layer)
-    return query_stats(first, n, [query_sums(own, E, W) for own in asked(h, n, layer)])
+    b = h['model'].get('latent_rank', 0)
+    return query_stats(first, n, [query_sums(own, E, W, b) for own in asked(h, n, layer)])
 
 
 def kept_first(lists):
@@ -121,7 +122,8 @@ def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=N
             values = [INF if i % 5 == 0 else v for i, v in enumerate(numbers(rows, n + 3))]
             out.append(Section('sCOR', scores(scored, values), n, 4, codec))
         out.append(Section('KEYS', tensor(rows * E, 2 * n, dtype), n, item, codec))
-        out.append(Section('VALS', tensor(rows * E, 2 * n + 1, dtype), n, item, codec))
+        stored = 0 if 'latent_rank' in model else rows * E
+        out.append(Section('VALS', tensor(stored, 2 * n + 1, dtype), n, item, codec))
     if logits:
         out.append(Section('LGTS', pack(numbers(model['vocabulary'], 5), 'f32'), NONE, 4, codec))
     if tools:

@@ -147,10 +147,12 @@ def stream(sections, index=True, late=(), preamble=None, index_patch=None, ends=
     """The bytes of a snapshot: preamble, the sections with the pADD they need, iNDX, ENDS.
 
     late: sections between iNDX and ENDS. preamble, index_patch, ends: patches to what these
-    contain. features: None for bit 0 where HEAD has row_types.
+    contain. features: None for bit 0 where HEAD has row_types, bit 1 where it has latent_rank.
     """
     if features is None:
-        features = int(any(s.type == 'HEAD' and b'"row_types":' in s.content for s in sections))
+        features = sum(
+            bit * any(s.type == 'HEAD' and name in s.content for s in sections)
+            for bit, name in ((1, b'"row_types":'), (2, b'"latent_rank":')))
     front = struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, features)
     out = bytearray(sealed(front, preamble or {}))
     entries, at_index = [], 0
@@ -239,14 +241,15 @@ def queries(at, data, source=1):
     return fill(u32s([source, len(at)] + at)) + data
 
 
-def query_sums(queries, E, W):
-    """The sums, moduli and products of one query head (4.22), added one query after the other."""
+def query_sums(queries, E, W, b=0):
+    """The sums, moduli and products of one query head (4.22), added one query after the other. b:
+    the first channel that is rotated."""
     half, lower = W // 2, [(i, j) for i in range(E) for j in range(i + 1)]
     sums, moduli, products = [0.0] * E, [0.0] * half, [0.0] * len(lower)
     for q in queries:
         sums = [s + v for s, v in zip(sums, q)]
         moduli = [m + math.sqrt(q[i] * q[i] + q[i + half] * q[i + half])
-                  for i, m in enumerate(moduli)]
+                  for i, m in enumerate(moduli, b)]
         products = [p + q[i] * q[j] for p, (i, j) in zip(products, lower)]
     return sums, moduli, products
 

@@ -9,6 +9,7 @@ those with full rows behind them, goodkivi.py and badkivi.py those with KIVI's t
 goodquerystats.py and badquerystats.py those with query statistics, goodvaluenorms.py and
 badvaluenorms.py those with norms of value outputs, goodgatescores.py and badgatescores.py those
 with gate scores, goodnoncausal.py and badnoncausal.py those with non-causal attention,
+goodlatent.py and badlatent.py those with latent attention,
 badrowvalues.py what the last three have; kvwrite.py is the writer, kvrow.py and kvkivi.py quantise
 rows, kvhead.py puts full ones behind. The .dump beside a passed vector is made by
 tests/format/check_vectors.py --update, and read by a person before it is committed.
@@ -25,6 +26,7 @@ import badgatescores
 import badindex
 import badjson
 import badkivi
+import badlatent
 import badnoncausal
 import badquerystats
 import badresidual
@@ -33,6 +35,7 @@ import badvaluenorms
 import good
 import goodgatescores
 import goodkivi
+import goodlatent
 import goodnoncausal
 import goodquerystats
 import goodresidual
@@ -51,13 +54,15 @@ def main(arguments):
     for name, data in itertools.chain(good.vectors(), goodrows.vectors(),
                                       goodresidual.vectors(), goodkivi.vectors(),
                                       goodquerystats.vectors(), goodvaluenorms.vectors(),
-                                      goodgatescores.vectors(), goodnoncausal.vectors()):
+                                      goodgatescores.vectors(), goodnoncausal.vectors(),
+                                      goodlatent.vectors()):
         write(os.path.join(folder, 'passed'), f'{name}.kv', data)
     for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors(),
                                                 badjson.vectors(), badrows.vectors(),
                                                 badresidual.vectors(), badkivi.vectors(),
                                                 badquerystats.vectors(), badvaluenorms.vectors(),
-                                                badgatescores.vectors(), badnoncausal.vectors()):
+                                                badgatescores.vectors(), badnoncausal.vectors(),
+                                                badlatent.vectors()):
         write(os.path.join(folder, 'failed'), f'{name}.kv', data)
         write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
 

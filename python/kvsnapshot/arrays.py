@@ -90,7 +90,9 @@ class Layer:
 
     @cached_property
     def values(self):
-        """[G] f32 [S][E]"""
+        """[G] f32 [S][E]; of a model with latent attention [S][latent_rank], channels of keys"""
+        if 'latent_rank' in self.model:
+            return [keys[:, :self.model['latent_rank']] for keys in self.keys]
         return self._numbers(self.stored_values, self.value_store)
 
     @property
@@ -102,11 +104,13 @@ class Layer:
 
     @property
     def stored_values(self):
-        """[G] u1 [S][bytes of a row], or as in stored_keys"""
+        """[G] u1 [S][bytes of a row], or as in stored_keys; of channels of keys no bytes"""
         return self._rows(self._raw.values, self.value_store)
 
     def _rows(self, data, store):
         whole, rows = np.frombuffer(memoryview(data).toreadonly(), np.uint8), self._raw.rows
+        if store.alike and store.size(1) == 0:
+            return [np.empty((n, 0), np.uint8) for n in rows]
         if store.alike:
             return np.split(whole.reshape(-1, store.size(1)), np.cumsum(list(rows))[:-1])
         return np.split(whole, np.cumsum(list(map(store.size, rows)))[:-1])

@@ -123,7 +123,7 @@ def read_preamble(source, snapshot):
         raise Unsupported(f'preamble: version {version} is not known')
     need(version == 1, 'preamble: version 0')
     need(order == 0x01020304, 'preamble: wrong byte order')
-    for bit in range(1, 64):            # bit 0: there is row_types in HEAD
+    for bit in range(2, 64):            # 0: there is row_types in HEAD; 1: latent_rank
         if features >> bit & 1:
             raise Unsupported(f'preamble: feature bit {bit} is not known')
     need(zero == 0 and not any(data[24:56]), 'preamble: a reserved byte is not zero')

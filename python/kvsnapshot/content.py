@@ -13,6 +13,7 @@ from array import array
 from collections import namedtuple
 
 from .hashing import xxh3, xxh3_128
+from .latent import wrong_latent
 from .rowstore import store_of, wrong_types
 from .rowtypes import ITEM_SIZE, widen  # noqa: F401
 from .sequences import Lazy, Pieces, numbers
@@ -113,6 +114,8 @@ class Snapshot:
 
     def array(self, layer, name, g):
         """The numbers of these rows, a numpy array [rows][E] of f32. Needs numpy."""
+        if name == 'values' and 'latent_rank' in self.model:
+            return self.array(layer, 'keys', g)[:, :self.model['latent_rank']]
         return self.store(layer, name).numbers(self.head_rows(layer, name, g),
                                                self.layers[layer].rows[g])
 
@@ -300,6 +303,7 @@ SPARE_ROPE_TYPE_KEYS = {'yarn': {'query_beta': real_not_0}}
 # there only where they say something
 SPARE_MODEL_KEYS = {
     'attention_multiplier': real_not_0, 'embedding_multiplier': real_not_0,
+    'latent_nope': count(1, 1024), 'latent_rank': count(1, 1022), 'latent_value': count(1, 1024),
     'logits_scaling': real_not_0, 'residual_multiplier': real_not_0,
     'mlp_bias': lambda v: v is True, 'experts': count(1, 1024), 'experts_chosen': count(1, 1024),
     'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
@@ -352,6 +356,7 @@ def parse_head(snapshot, section, content):
         need(snapshot.features & 1, 'row_types, and bit 0 of the features is not set')
         wrong = wrong_types(head['row_types'], head['dtype'], model['layers'], model['head_width'])
         need(not wrong, f'row_types{wrong}')
+    need(not (wrong := wrong_latent(model, snapshot.features & 2, head.get('row_types'))), wrong)
     snapshot.head = head
 
 

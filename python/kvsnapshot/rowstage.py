@@ -14,6 +14,7 @@ from .container import MAGIC
 from .content import HEAD_KEYS, LABEL, NONE, SPARE_HEAD_KEYS, Event, Snapshot
 from .hashing import xxh3
 from .pipe import Signature, Writer, make_section, release, run_stage
+from .latent import wrong_latent_types
 from .rowstore import TYPES, store_of, wrong_types
 
 EVICTION = 3        # kind of event
@@ -74,6 +75,8 @@ def with_types(snapshot, types, residual):
     head['row_types'] = types if residual is None else {**types, 'residual': residual}
     wrong = wrong_types(head['row_types'], head['dtype'], head['model']['layers'],
                         head['model']['head_width'])
+    if not wrong and 'latent_rank' in head['model']:
+        wrong = wrong_latent_types(head['row_types'])
     if wrong:
         raise ValueError(f'types{wrong}')
     return head
@@ -81,7 +84,8 @@ def with_types(snapshot, types, residual):
 
 def front_of(head):
     """Preamble, HEAD and its bytes"""
-    front = struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, int('row_types' in head))
+    features = int('row_types' in head) | ('latent_rank' in head['model']) << 1
+    front = struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, features)
     return (front + struct.pack('<Q', xxh3(front)),
             *make_section('HEAD', NONE, 1, canonical(head).encode()))
 
@@ -132,6 +136,8 @@ def head_in(data, n, own, old, new):
     """The n rows of a KV head, those that stay, as `new` stores them."""
     if old.alike:
         data, n = data[own], len(own)
+        if old.size(1) == 0:
+            return data
         return data if old == new else new.stored(old.numbers(data, n))
     if old != new:
         return new.stored(old.numbers(data, n)[own])

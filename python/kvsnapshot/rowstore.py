@@ -116,12 +116,34 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
         return numpy.concatenate([codes.reshape(-1), rowtypes.narrow(full, self.dtype).reshape(-1)])
 
 
+class InKeys(RowStore):
+    """Values that are the first channels of keys (4.26): a row has no bytes here."""
+
+    __slots__ = ()
+
+    def coded_size(self, rows):
+        return 0
+
+    def size(self, rows):
+        return 0
+
+    def wrong(self, data, rows):
+        return ''
+
+    def numbers(self, data, rows):
+        raise ValueError('values are channels of the keys')
+
+    def stored(self, x):
+        raise ValueError('values are channels of the keys')
+
+
 def store_of(head, layer, name):
     """How a snapshot with this HEAD stores the 'keys' or 'values' of a layer."""
     types = head.get('row_types', {})
     kind = types[name][layer] if types else head['dtype']
-    return RowStore(name, kind, head['dtype'], head['model']['head_width'],
-                    types.get('residual') if kind in TYPES else None)
+    make = InKeys if name == 'values' and 'latent_rank' in head['model'] else RowStore
+    return make(name, kind, head['dtype'], head['model']['head_width'],
+                types.get('residual') if kind in TYPES else None)
 
 
 def wrong_types(types, dtype, layers, E):

@@ -45,6 +45,7 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 			cache_free(c);
 			return NULL;
 		}
+		c->layer[l].v_in_k = m->id.latent_rank != 0;
 	}
 	return c;
 }
@@ -75,7 +76,7 @@ free_rows(struct cache *c, uint32_t l)
 	int i;
 
 	c->model->ops->free(c->model->dev, rows->k);
-	c->model->ops->free(c->model->dev, rows->v);
+	c->model->ops->free(c->model->dev, rows->v_in_k ? NULL : rows->v);
 	c->model->ops->free(c->model->dev, rows->pos);
 	recent_free(c, l);
 	rows->k = rows->v = NULL;
@@ -222,7 +223,7 @@ give_memory(struct cache *c, uint32_t l, uint32_t spare_to)
 		return;
 	}
 	o->free(c->model->dev, rows->k);
-	o->free(c->model->dev, rows->v);
+	o->free(c->model->dev, rows->v_in_k ? NULL : rows->v);
 	o->free(c->model->dev, rows->pos);
 }
 
@@ -264,14 +265,14 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 		total += recent_capacity(rows, capacity[g]);
 	}
 	to.k = o->alloc(d, total * k_row + 1);
-	to.v = o->alloc(d, total * v_row + 1);
+	to.v = rows->v_in_k ? to.k : o->alloc(d, total * v_row + 1);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
 	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
 	    resize_lists(c, l, to.start, total) != 0 ||
 	    (spare_to != NO_LAYER && resize_lists(c, spare_to, rows->start,
 	    sum_of(rows->capacity, rows->heads)) != 0)) {
 		o->free(d, to.k);
-		o->free(d, to.v);
+		o->free(d, rows->v_in_k ? NULL : to.v);
 		o->free(d, to.pos);
 		free(to.start);
 		return MODEL_ENOMEM;
@@ -279,8 +280,9 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 	for (g = 0; g < rows->heads && rows->k != NULL; g++) {
 		o->copy(d, (char *)to.k + to.start[g] * k_row,
 		    (char *)rows->k + rows->start[g] * k_row, rows->len[g] * k_row);
-		o->copy(d, (char *)to.v + to.start[g] * v_row,
-		    (char *)rows->v + rows->start[g] * v_row, rows->len[g] * v_row);
+		if (!rows->v_in_k)
+			o->copy(d, (char *)to.v + to.start[g] * v_row,
+			    (char *)rows->v + rows->start[g] * v_row, rows->len[g] * v_row);
 		o->copy(d, to.pos + to.start[g], rows->pos + rows->start[g],
 		    rows->len[g] * sizeof *to.pos);
 	}
@@ -395,9 +397,9 @@ cache_positions_only(struct cache *c, uint32_t l)
 	if (rows->k == NULL)
 		return 0;
 	o->free(c->model->dev, rows->k);
-	o->free(c->model->dev, rows->v);
+	o->free(c->model->dev, rows->v_in_k ? NULL : rows->v);
 	rows->k = o->alloc(c->model->dev, 1);   /* not NULL, as after resize() */
-	rows->v = o->alloc(c->model->dev, 1);
+	rows->v = rows->v_in_k ? rows->k : o->alloc(c->model->dev, 1);
 	return rows->k != NULL && rows->v != NULL ? 0 : MODEL_ENOMEM;
 }
 
@@ -585,7 +587,8 @@ cache_bytes(const struct cache *c)
 		const struct layer_rows *rows = &c->layer[l];
 
 		bytes += rows->recent != NULL ? recent_layer_bytes(rows) :
-		    sum_of(rows->len, rows->heads) * (rows_k_bytes(rows) + rows_v_bytes(rows));
+		    sum_of(rows->len, rows->heads) * (rows_k_bytes(rows) +
+		    (rows->v_in_k ? 0 : rows_v_bytes(rows)));
 	}
 	return bytes;
 }

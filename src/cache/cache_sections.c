@@ -78,6 +78,8 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	uint32_t g;
 	int rc = kv_load(r, &data);
 
+	if (sec->kind == KV_VALS && rows->v_in_k)
+		return rc;
 	if (rc == KV_OK && rows->recent != NULL) {
 		for (g = 0; g < rows->heads; g++) {
 			recent_put(c, sec->layer, g, sec->kind, (const char *)data + at);
@@ -285,6 +287,8 @@ save_value_norms(struct kv_writer *w, const struct cache *c, const struct kv_row
 static uint64_t
 head_bytes(const struct layer_rows *rows, uint32_t g, enum kv_kind kind)
 {
+	if (kind == KV_VALS && rows->v_in_k)
+		return 0;
 	if (rows->recent != NULL)
 		return recent_bytes(rows, g, kind);
 	return rows->len[g] * (uint64_t)(kind == KV_KEYS ? rows_k_bytes(rows) : rows_v_bytes(rows));
@@ -338,7 +342,7 @@ save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewh
 	if ((buf = malloc(size)) == NULL)
 		return KV_ENOMEM;
 	span.data = buf;
-	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
+	for (g = 0; rc == KV_OK && span.size < size - 1; g++) {
 		rc = get_rows(c, other, layer, g, kind, buf + span.size);
 		span.size += head_bytes(rows, g, kind);
 	}

@@ -80,7 +80,7 @@ query_stats_add(struct query_stats *s, const struct model *m, uint32_t l, const 
 	if (skip == N)
 		return;
 	m->ops->query_stats(m->dev, s->sums[l], q + (size_t)skip * id->query_heads * id->head_width,
-	    N - skip, id->query_heads, id->head_width, kv_rope_dims(id, l));
+	    N - skip, id->query_heads, id->head_width, kv_rope_first(id), kv_rope_dims(id, l));
 	s->n[l] += N - skip;
 }
 

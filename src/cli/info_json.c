@@ -87,6 +87,11 @@ model_json(const struct kv_model *m)
 	put_count(o, "query_heads", m->query_heads);
 	put_count(o, "kv_heads", m->kv_heads);
 	put_count(o, "head_width", m->head_width);
+	if (m->latent_rank != 0) {
+		put_count(o, "latent_rank", m->latent_rank);
+		put_count(o, "latent_nope", m->latent_nope);
+		put_count(o, "latent_value", m->latent_value);
+	}
 	put_count(o, "hidden", m->hidden);
 	put_count(o, "ffn", m->ffn);
 	if (m->experts != 0) {

@@ -34,12 +34,22 @@ print_rope(const struct kv_model *m)
 		printf(", queries times 1 + %g ln(1 + floor(position / %u))", m->rope_query_beta,
 		    m->rope_original_max_position);
 	if (m->rope_width != 0)
-		printf(", of the first %u channels", m->rope_width);
+		printf(", of the %s %u channels", m->latent_rank != 0 ? "last" : "first",
+		    m->rope_width);
 	if (m->rope_skip != 0)
 		printf(", none in one layer of %u", m->rope_skip);
 	if (m->rope_window_theta != 0)
 		printf(", theta %g without scaling in layers with a window", m->rope_window_theta);
 	putchar('\n');
+}
+
+static void
+print_latent(const struct kv_model *m)
+{
+	if (m->latent_rank != 0)
+		printf(LINE "%u channels and %u rotated ones; values are the first %u, "
+		    "%u query heads expand them to %u\n", "latent", m->latent_rank, m->rope_width,
+		    m->latent_rank, m->query_heads, m->latent_value);
 }
 
 static void
@@ -97,6 +107,7 @@ print_model(const struct kv_model *m)
 	if (m->experts != 0)
 		printf(LINE "%u of %u in a layer for each token\n", "experts", m->experts_chosen,
 		    m->experts);
+	print_latent(m);
 	print_window(m);
 	print_multipliers(m);
 	print_rope(m);

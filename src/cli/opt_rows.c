@@ -127,6 +127,25 @@ refuse_windows(const struct kv_head *head)
 			    head->residual, l);
 }
 
+/* Values that are channels of keys have the types of these. */
+static void
+set_latent_types(struct kv_head *head)
+{
+	const char *keys = rows_options.keys, *values = rows_options.values;
+
+	if (values != NULL && (keys == NULL || strcmp(keys, values) != 0))
+		die(EXIT_USAGE, "--values %s: the values of this model are channels of its keys "
+		    "(latent attention), which --keys is for", values);
+	memcpy(head->value_type, head->key_type, sizeof head->value_type);
+	if (kv_head_is_grouped(head))
+		die(EXIT_USAGE, "--keys %s: KIVI quantises keys by channel and values by token, "
+		    "and the values of this model are channels of its keys (latent attention)",
+		    keys);
+	if (rows_options.residual != NOT_GIVEN && rows_options.residual != 0)
+		die(EXIT_USAGE, "--residual %u: no rows stay full with latent attention",
+		    rows_options.residual);
+}
+
 void
 opt_rows_head(struct kv_head *head)
 {
@@ -134,6 +153,8 @@ opt_rows_head(struct kv_head *head)
 
 	set_types(head->key_type, "keys", rows_options.keys, head);
 	set_types(head->value_type, "values", rows_options.values, head);
+	if (head->model.latent_rank != 0)
+		set_latent_types(head);
 	head->residual = residual_of(&before, head);
 	if (head->residual != 0)
 		refuse_windows(head);

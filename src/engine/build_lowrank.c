@@ -59,7 +59,7 @@ raw_start(struct raw *r, const struct device *d, const struct index_source *l,
 	if ((r->x = engine_alloc((size_t)TILE * r->width, sizeof *r->x, e)) != NULL &&
 	    (r->d_x = new_room(d, &r->at_x, (size_t)TILE * r->width, sizeof *r->d_x, e)) != NULL)
 		r->back = (struct rotary){ area_upload(d, &r->at_freq, freq, pairs * sizeof *freq,
-		    e), m->head_width, 1 };
+		    e), m->head_width, 1, 0 };
 	free(freq);
 	return r->back.freq != NULL ? ENGINE_OK : e->code;
 }

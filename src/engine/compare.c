@@ -7,10 +7,10 @@
 
 /* ---- rows ---- */
 
-/* Compares two rows. Returns 1 when a number differs. */
+/* Compares the first channels of two rows. Returns 1 when a number differs. */
 static int
 differs(const void *a, enum kv_row_type a_type, const void *b, enum kv_row_type b_type, size_t E,
-    double *greatest)
+    size_t channels, double *greatest)
 {
 	float x[KV_ROW_WIDTH_MOST], y[KV_ROW_WIDTH_MOST];
 	size_t i;
@@ -21,7 +21,7 @@ differs(const void *a, enum kv_row_type a_type, const void *b, enum kv_row_type 
 		return 0;
 	kv_rows_to_f32(x, a, a_type, E, 1);
 	kv_rows_to_f32(y, b, b_type, E, 1);
-	for (i = 0; i < E; i++) {
+	for (i = 0; i < channels; i++) {
 		if (x[i] == y[i] || (isnan(x[i]) && isnan(y[i])))
 			continue;
 		other = 1;
@@ -42,9 +42,12 @@ compare_row(struct rows_compared *out, const struct layer_reader *a, const struc
 
 	out->both++;
 	out->keys_differ += differs(a->keys + i * rows_k_bytes(p), rows_k_type(p),
-	    b->keys + j * rows_k_bytes(q), rows_k_type(q), p->width, &out->key_difference);
+	    b->keys + j * rows_k_bytes(q), rows_k_type(q), p->width, p->width,
+	    &out->key_difference);
 	out->values_differ += differs(a->values + i * rows_v_bytes(p), rows_v_type(p),
-	    b->values + j * rows_v_bytes(q), rows_v_type(q), p->width, &out->value_difference);
+	    b->values + j * rows_v_bytes(q), rows_v_type(q), p->width,
+	    a->head->model.latent_rank != 0 ? a->head->model.latent_rank : p->width,
+	    &out->value_difference);
 }
 
 /* Compares the rows of KV head g. row <- the rows of a that b has, too. */

@@ -13,7 +13,8 @@ layer_reader_init(struct layer_reader *s, struct kv_reader *r, struct engine_err
 	const uint32_t G = head->model.kv_heads;
 
 	*s = (struct layer_reader){ .r = r, .head = head, .on_device = { .heads = G,
-	    .width = head->model.head_width, .dtype = head->dtype } };
+	    .width = head->model.head_width, .dtype = head->dtype,
+	    .v_in_k = head->model.latent_rank != 0 } };
 	s->on_device.start = engine_alloc(G, sizeof *s->on_device.start, e);
 	s->on_device.len = engine_alloc(G, sizeof *s->on_device.len, e);
 	return s->on_device.start != NULL && s->on_device.len != NULL ? ENGINE_OK : e->code;
@@ -128,7 +129,9 @@ take_values(struct layer_reader *s, struct engine_error *e)
 
 	if (load(s, &content, e) != ENGINE_OK)
 		return e->code;
-	s->values = content;
+	s->values = s->on_device.v_in_k ? s->keys : content;
+	if (s->on_device.v_in_k)
+		return ENGINE_OK;
 	if (!is_widened(s->head, KV_VALS, s->layer))
 		return ENGINE_OK;
 	s->value_memory = room(s->value_memory, &s->value_capacity, widened_size(s), e);
@@ -152,7 +155,8 @@ take_rows(struct layer_reader *s, struct engine_error *e)
 		s->on_device.start[g] = total;
 		s->on_device.len[g] = s->rows->count[g];
 	}
-	s->row_bytes += total * (rows_k_bytes(&s->on_device) + rows_v_bytes(&s->on_device));
+	s->row_bytes += total * (rows_k_bytes(&s->on_device) +
+	    (s->on_device.v_in_k ? 0 : rows_v_bytes(&s->on_device)));
 	return ENGINE_OK;
 }
 
@@ -272,6 +276,9 @@ layer_reader_upload(struct layer_reader *s, const struct device *d, struct engin
 	if (area_share(d, &s->area_keys, &to->k, s->keys, total * rows_k_bytes(to), e) !=
 	    ENGINE_OK)
 		return e->code;
+	to->v = to->k;
+	if (to->v_in_k)
+		return ENGINE_OK;
 	return area_share(d, &s->area_values, &to->v, s->values, total * rows_v_bytes(to), e);
 }
 

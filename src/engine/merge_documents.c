@@ -387,7 +387,7 @@ rotate_head(const struct document *d, char *keys, uint32_t l, uint32_t g, const 
 	for (i = 0; i < n; i++)
 		to[i] = from[i] + d->shift;
 	return rotate_keys(keys + d->first[g] * kv_row_bytes(type, m->head_width), from, to, freq,
-	    kv_rope_dims(m, l), n, m->head_width, type);
+	    kv_rope_first(m), kv_rope_dims(m, l), n, m->head_width, type);
 }
 
 /* Rotates the keys of layer l in d->rotated to their new positions. */

@@ -61,6 +61,8 @@ PASS(geglu, (struct dev *d, float *y, const float *gate, const float *up, uint32
     F), y, gate, up, N, F)
 PASS(softcap, (struct dev *d, float *x, size_t n, float cap), x, n, cap)
 PASS(mix, (struct dev *d, float *y, const float *x, size_t n, float a, float b), y, x, n, a, b)
+PASS(copy_channels, (struct dev *d, float *y, size_t y_stride, const float *x, size_t x_stride,
+    uint32_t width, size_t rows), y, y_stride, x, x_stride, width, rows)
 PASS(temper, (struct dev *d, float *x, const uint32_t *pos, uint32_t N, uint32_t D, float beta,
     uint32_t period), x, pos, N, D, beta, period)
 PASS(repeat_heads, (struct dev *d, float *y, const float *x, size_t n, uint32_t times, uint32_t E),
@@ -277,10 +279,20 @@ counted_attend_mass(struct dev *d, float *mass, size_t stride, const struct quer
 
 static void
 counted_query_stats(struct dev *d, double *sums, const float *q, uint32_t N, uint32_t H, uint32_t E,
-    uint32_t dims)
+    uint32_t first, uint32_t dims)
 {
 	of(d)->work->attention += (uint64_t)N * H * E * (E + 1);
-	of(d)->under->query_stats(of(d)->dev, sums, q, N, H, E, dims);
+	of(d)->under->query_stats(of(d)->dev, sums, q, N, H, E, first, dims);
+}
+
+static void
+counted_head_products(struct dev *d, float *y, size_t y_stride, const float *x, size_t x_stride,
+    const struct head_matrices *a, int transposed, uint32_t N)
+{
+	const struct mat all = { .type = a->w->type, .out = a->heads * a->rows, .in = a->w->in };
+
+	count_product(of(d), &all, N);
+	of(d)->under->head_products(of(d)->dev, y, y_stride, x, x_stride, a, transposed, N);
 }
 
 static void
@@ -379,6 +391,7 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(append); COUNTED(compact); COUNTED(round);
 	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix);
 	COUNTED(temper); COUNTED(repeat_heads); COUNTED(experts); COUNTED(scale_rows);
+	COUNTED(copy_channels); COUNTED(head_products);
 	COUNTED(project);
 	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend);
 	COUNTED(attend_each); COUNTED(attend_apart);

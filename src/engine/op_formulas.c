@@ -20,7 +20,7 @@ key_bytes(const struct layer_rows *rows, uint64_t n)
 static uint64_t
 row_bytes(const struct layer_rows *rows, uint64_t n)
 {
-	return n * (rows_k_bytes(rows) + rows_v_bytes(rows));
+	return n * (rows_k_bytes(rows) + (rows->v_in_k ? 0 : rows_v_bytes(rows)));
 }
 
 /* How many bytes more than coded ones the full rows behind them have, which every query sees */

@@ -218,6 +218,8 @@ put_tensor(const struct block *b, const struct kv_section *sec)
 
 	if (rc != KV_OK)
 		return engine_fail_reader(b->e, b->r, rc);
+	if (sec->kind == KV_VALS && rows->v_in_k)
+		return ENGINE_OK;
 	for (g = 0, from = data; g < rows->heads; from += count[g++] * row)
 		if (count[g] > 0)
 			m->ops->put(m->dev, to + (rows->start[g] + rows->len[g]) * row, from,
@@ -426,7 +428,8 @@ write_tensor(const struct prefix_store *s, const struct cache *c, struct kv_writ
 	struct kv_span span = { buf, 0 };
 	uint32_t g;
 
-	for (g = 0; g < rows->heads; span.size += count[g++] * row)
+	for (g = 0; g < rows->heads && !(kind == KV_VALS && rows->v_in_k);
+	    span.size += count[g++] * row)
 		if (count[g] > 0)
 			s->model->ops->get(s->model->dev, buf + span.size,
 			    from + (rows->start[g] + first[g]) * row, count[g] * row);

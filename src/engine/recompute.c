@@ -89,6 +89,17 @@ free_numbers(struct numbers *v)
 	free(v->value);
 }
 
+/* Of keys of latent attention, leaves the channels that are values. */
+static void
+clear_rotated(float *x, const struct model *m, uint32_t n)
+{
+	const uint32_t E = m->id.head_width, first = m->id.latent_rank;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		memset(x + (size_t)i * E + first, 0, (E - first) * sizeof *x);
+}
+
 static int
 read_numbers(const struct rerun *r, struct numbers *v)
 {
@@ -119,6 +130,8 @@ read_numbers(const struct rerun *r, struct numbers *v)
 		c->model->ops->get(c->model->dev, stored,
 		    from + (rows->start[g] + v->first[g]) * size, v->rows[g] * size);
 		kv_rows_to_f32(v->value + at * rows->width, stored, type, rows->width, v->rows[g]);
+		if (!keys && rows->v_in_k)
+			clear_rotated(v->value + at * rows->width, c->model, v->rows[g]);
 	}
 	free(stored);
 	return v->value != NULL && stored != NULL ? ENGINE_OK : r->e->code;

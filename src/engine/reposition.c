@@ -46,7 +46,8 @@ reposition_head(const struct reposition *p, uint32_t layer, char *to, const char
 		old[i] = pos[keep[i]];
 		new[i] = reposition_row(p, count, i);
 	}
-	rc = rotate_keys(to, old, new, p->freq, dims, count, E, type);
+	rc = rotate_keys(to, old, new, p->freq, kv_rope_first(&p->model), dims,
+	    count, E, type);
 	free(old);
 	if (rc == ROTATE_ERANGE)
 		return engine_fail(e, ENGINE_ERUN, "layer %u: %s cannot store a key at its new "

@@ -197,7 +197,8 @@ describe_all(const struct export *x, struct header *h)
 		    (uint64_t)m->vocabulary * 4);
 	for (l = 0; l < m->layers; l++) {
 		describe_rows(x, h, l, KV_KEYS);
-		describe_rows(x, h, l, KV_VALS);
+		if (m->latent_rank == 0)
+			describe_rows(x, h, l, KV_VALS);
 	}
 }
 
@@ -441,7 +442,7 @@ export_rows(struct export *x, struct kv_reader *r, struct engine_error *e)
 	int rc = ENGINE_OK, got = 1;
 
 	while (rc == ENGINE_OK && (got = kv_next(r, &sec)) == 1) {
-		if (sec.kind == KV_KEYS || sec.kind == KV_VALS)
+		if (sec.kind == KV_KEYS || (sec.kind == KV_VALS && x->head.model.latent_rank == 0))
 			rc = put_tensor(x, r, sec.kind, sec.layer, e);
 		if (sec.kind == KV_VALS && x->step.call != NULL)
 			x->step.call(x->step.with, sec.layer + 1);

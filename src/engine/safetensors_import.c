@@ -86,6 +86,9 @@ check_rows(const struct import *x, uint32_t l, enum kv_kind kind, uint64_t S,
 	const char *what = kind == KV_KEYS ? "keys" : "values";
 	const struct tensor *t = find(x, l, what);
 
+	if (kind == KV_VALS && x->head.model.latent_rank != 0)
+		return t == NULL ? ENGINE_OK : BAD(x, e, "there is layers.%u.values, and values "
+		    "are channels of the keys (latent attention)", l);
 	if (t == NULL)
 		return BAD(x, e, "there is no layers.%u.%s, and the model has %u layers", l, what,
 		    x->head.model.layers);
@@ -286,7 +289,7 @@ write_tensor(const struct import *x, struct kv_writer *w, const struct layer *a,
 
 	if (span == NULL)
 		return e->code;
-	for (g = 0; g < G; g++)
+	for (g = 0; t != NULL && g < G; g++)
 		span[g] = (struct kv_span){ (const char *)t->data + g * a->S * row,
 		    a->count[g] * row };
 	rc = kv_write(w, kv_kind_type(kind), l, element, span, G);

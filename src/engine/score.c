@@ -276,6 +276,7 @@ set_rope(struct scorer *s, struct score_job *job)
 
 	in->freq = s->freq;
 	in->rope_dims = kv_rope_dims(m, in->layer);
+	in->rope_first = kv_rope_first(m);
 	in->rope_factor = m->rope_attention_factor != 0 && !windowed ? m->rope_attention_factor : 1;
 }
 

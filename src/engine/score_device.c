@@ -317,6 +317,7 @@ score_begin(struct scorer *s, struct score_job *job, struct engine_error *e)
 	score_op *op = job->device_rows != NULL ? score_op_of(s->method, s->device.ops) : NULL;
 	int rc = score_filter(s, &job->in, e);
 
+	job->in.value_width = job->model->latent_rank;
 	job->by_op = op != NULL;
 	job->made_slot = job->mass_slot = -1;
 	if (rc != ENGINE_OK)

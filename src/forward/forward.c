@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "forward/forward_internal.h"
+#include "forward/latent.h"
 #include "forward/lora.h"
 #include "forward/probe_mass.h"
 #include "model/family.h"
@@ -50,9 +51,9 @@ norm_heads(const struct model *m, float *x, const struct norm *norm, uint32_t N,
 		m->ops->rmsnorm(m->dev, x, x, norm->w, N * heads, E, norm->eps);
 }
 
-/* ws->q, k, v <- queries, keys and values of the rows in ws->x */
+/* ws->q, k, v <- queries, keys and values of the rows in ws->x, but for factors of queries */
 static void
-project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
+project_weights(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 {
 	const struct model_layer *w = &m->layer[l];
 	float *k = m->kv_copies > 1 ? ws->weight_k : ws->k;
@@ -78,10 +79,21 @@ project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 		m->ops->repeat_heads(m->dev, ws->k, k, (size_t)N * heads, m->kv_copies, E);
 		m->ops->repeat_heads(m->dev, ws->v, v, (size_t)N * heads, m->kv_copies, E);
 	}
+}
+
+static void
+project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
+{
+	const uint32_t width = m->id.query_heads * m->id.head_width;
+
+	if (m->id.latent_rank != 0)
+		latent_project(m, ws, l, N);
+	else
+		project_weights(m, ws, l, N);
 	if (m->query_scale != 1)
-		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * w->wq.out, m->query_scale, 0);
+		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * width, m->query_scale, 0);
 	if (m->id.rope_query_beta != 0)
-		m->ops->temper(m->dev, ws->q, ws->pos, N, w->wq.out, (float)m->id.rope_query_beta,
+		m->ops->temper(m->dev, ws->q, ws->pos, N, width, (float)m->id.rope_query_beta,
 		    m->id.rope_original_max_position);
 }
 
@@ -110,10 +122,11 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	const int parallel = (m->family->flags & FAMILY_PARALLEL) != 0;
 	const struct model_layer *w = &m->layer[l];
 	const struct adapter *a = ws->adapter;
+	const float *o = m->id.latent_rank != 0 ? latent_output(m, ws, l, N) : ws->o;
 
 	if (parallel)
 		add_network(m, ws, l, N);
-	run_add(m->ops, m->dev, ws->x, ws->o, &w->wo, w->bo, w->attention_adds, ws->xn, N);
+	run_add(m->ops, m->dev, ws->x, o, &w->wo, w->bo, w->attention_adds, ws->xn, N);
 	if (a == NULL && !parallel)
 		add_network(m, ws, l, N);
 	if (a == NULL)

@@ -13,6 +13,9 @@ struct workspace {
 	float *k, *v;                  /* device [N][G][E] */
 	/* device [N][G / kv_copies][E] as the weights make them; NULL with one copy */
 	float *weight_k, *weight_v;
+	/* device, of latent attention (latent.c): [N][H] queries or values as the weights have
+	 * them, the two parts of keys, narrow queries */
+	float *heads, *parts, *narrow;
 	float *gate, *up;              /* device [N][F] */
 	/* device, of a mixture of experts; NULL: the model has none. [N][D], [N], and
 	 * expert_rows_at()'s */

@@ -160,7 +160,7 @@ rewrite_rows_append(struct rewrite_rows *w, uint32_t l, float *q, float *k, cons
 	uint32_t n;
 
 	rows.k = w->rows.k;             /* in the types of the layer */
-	rows.v = w->rows.v;
+	rows.v = to->v_in_k ? rows.k : w->rows.v;
 	rows.pos = w->rows.pos;
 	rows.start = w->rows.start;
 	rows.len = w->rows.len;
@@ -172,7 +172,8 @@ rewrite_rows_append(struct rewrite_rows *w, uint32_t l, float *q, float *k, cons
 	if ((n = match_rows(w, l, pos, N)) == 0)
 		return;
 	replace(w, to->k, rows.k, n, rows_k_bytes(to));
-	replace(w, to->v, rows.v, n, rows_v_bytes(to));
+	if (!to->v_in_k)
+		replace(w, to->v, rows.v, n, rows_v_bytes(to));
 }
 
 int

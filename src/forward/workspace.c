@@ -1,7 +1,19 @@
 /* workspace.c - buffers of the rows that run at once */
 #include <stdlib.h>
 
-#include "forward/forward_internal.h"
+#include "forward/latent.h"
+
+/* Returns whether there was memory for latent attention. */
+static int
+alloc_latent(struct workspace *ws, const struct model *m, size_t N)
+{
+	const size_t narrow = m->latent_query_rank, parts = m->id.head_width, f = sizeof(float);
+
+	ws->heads = m->ops->alloc(m->dev, N * (latent_floats(m) - parts - narrow) * f);
+	ws->parts = m->ops->alloc(m->dev, N * parts * f);
+	ws->narrow = m->ops->alloc(m->dev, (N * narrow + 1) * f);
+	return ws->heads != NULL && ws->parts != NULL && ws->narrow != NULL;
+}
 
 /* Scratch of the mixture for so many rows; 0: the model has none */
 static size_t
@@ -35,7 +47,7 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->q = m->ops->alloc(m->dev, N * q_dim * f);
 	ws->o = m->ops->alloc(m->dev, N * q_dim * f);
 	ws->k = m->ops->alloc(m->dev, N * kv_dim * f);
-	ws->v = m->ops->alloc(m->dev, N * kv_dim * f);
+	ws->v = id->latent_rank != 0 ? ws->k : m->ops->alloc(m->dev, N * kv_dim * f);
 	if (m->kv_copies > 1) {
 		ws->weight_k = m->ops->alloc(m->dev, N * weight_dim * f);
 		ws->weight_v = m->ops->alloc(m->dev, N * weight_dim * f);
@@ -57,6 +69,7 @@ workspace_new(const struct model *m, uint32_t rows)
 	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
 	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x ||
 	    !ws->gate_scores || (m->kv_copies > 1 && (!ws->weight_k || !ws->weight_v)) ||
+	    (id->latent_rank != 0 && !alloc_latent(ws, m, N)) ||
 	    (experts_bytes(m, N) > 0 && (!ws->mixed || !ws->shared_score || !ws->expert_rows))) {
 		workspace_free(ws, m);
 		return NULL;
@@ -70,8 +83,8 @@ workspace_bytes(const struct model *m, uint32_t rows)
 	const struct kv_model *id = &m->id;
 	const uint32_t weight_heads = m->kv_copies > 1 ? model_weight_heads(m) : 0;
 	uint64_t E = id->head_width, floats = 2 * (uint64_t)id->hidden + id->query_heads * 2 * E +
-	    (id->kv_heads + weight_heads) * 2 * E + 2 * model_network_width(m) +
-	    id->query_heads;
+	    (id->latent_rank != 0 ? E + latent_floats(m) :
+	    (id->kv_heads + weight_heads) * 2 * E) + 2 * model_network_width(m) + id->query_heads;
 
 	if (m->mixture.router.experts > 0)
 		floats += id->hidden + 1;
@@ -89,7 +102,10 @@ workspace_free(struct workspace *ws, const struct model *m)
 	m->ops->free(m->dev, ws->q);
 	m->ops->free(m->dev, ws->o);
 	m->ops->free(m->dev, ws->k);
-	m->ops->free(m->dev, ws->v);
+	m->ops->free(m->dev, ws->v != ws->k ? ws->v : NULL);
+	m->ops->free(m->dev, ws->heads);
+	m->ops->free(m->dev, ws->parts);
+	m->ops->free(m->dev, ws->narrow);
 	m->ops->free(m->dev, ws->weight_k);
 	m->ops->free(m->dev, ws->weight_v);
 	m->ops->free(m->dev, ws->gate);

@@ -26,7 +26,7 @@ take_value(struct future_room *w, const struct score_input *in, const char *valu
 
 	kv_rows_to_f32(w->row, value, in->value_type, in->width, 1);
 	for (e = 0; e < in->width; e++)
-		w->vector[e] = w->row[e];
+		w->vector[e] = e < value_channels(in) ? w->row[e] : 0;
 }
 
 /* w->one[n] <- the weights of n keys */

@@ -19,10 +19,11 @@
 
 const char *const norms_names[] = { "product", "mean", "keys", "values", NULL };
 
-/* norm[n] <- the squared norms of rows, each over the sum of its window; local 0: as they are */
+/* norm[n] <- the squared norms of the first channels of rows, each over the sum of its window;
+ * local 0: as they are */
 static void
 local_norms(double *norm, const char *rows, enum kv_row_type type, uint32_t n, uint32_t E,
-    uint32_t local, float *x)
+    uint32_t channels, uint32_t local, float *x)
 {
 	const size_t size = kv_row_bytes(type, E);
 	double sum = 0;
@@ -30,7 +31,7 @@ local_norms(double *norm, const char *rows, enum kv_row_type type, uint32_t n, u
 
 	for (i = 0; i < n; i++, rows += size) {
 		kv_rows_to_f32(x, rows, type, E, 1);
-		norm[i] = squared_length(x, E);
+		norm[i] = squared_length(x, channels);
 		sum += norm[i];
 		if (local == 0 || (i + 1 < n && i + 1 - first < local))
 			continue;
@@ -81,8 +82,9 @@ score_cur(const struct score_input *in, const struct score_options *opt, float *
 	for (g = 0; x != NULL && norm != NULL && g < rows->heads; g++) {
 		if ((n = rows->count[g]) == 0)          /* without rows keys may be NULL */
 			continue;
-		local_norms(norm, keys, in->key_type, n, E, opt->local, x);
-		local_norms(norm + n, values, in->value_type, n, E, opt->local, x);
+		local_norms(norm, keys, in->key_type, n, E, E, opt->local, x);
+		local_norms(norm + n, values, in->value_type, n, E, value_channels(in), opt->local,
+		    x);
 		score_head(score, norm, norm + n, rows->pos[g], n, opt);
 		score += n;
 		keys += n * kv_row_bytes(in->key_type, E);

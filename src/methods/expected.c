@@ -86,7 +86,7 @@ static double
 norm_of(const struct score_input *in, const char *value, float *row)
 {
 	kv_rows_to_f32(row, value, in->value_type, in->width, 1);
-	return sqrt(squared_length(row, in->width));
+	return sqrt(squared_length(row, value_channels(in)));
 }
 
 /* method_score() calls this for one KV head at a time. */

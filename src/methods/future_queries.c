@@ -10,7 +10,7 @@ rotation_alloc(struct mean_rotation *m, const struct score_input *in)
 {
 	const uint32_t pairs = in->rope_dims / 2;
 
-	*m = (struct mean_rotation){ .pairs = pairs,
+	*m = (struct mean_rotation){ .pairs = pairs, .first = in->rope_first,
 	    .cos = calloc(2 * (size_t)pairs + 1, sizeof *m->cos) };
 	if (m->cos == NULL)
 		return -1;
@@ -68,6 +68,7 @@ turn(double *x, size_t step, const struct mean_rotation *m)
 	double a, b;
 	size_t i;
 
+	x += m->first * step;
 	for (i = 0; i < m->pairs; i++) {
 		a = x[i * step];
 		b = x[(i + m->pairs) * step];

@@ -14,7 +14,7 @@
 /* The mean rotation of the positions next_position .. next_position + future - 1: pair i of the
  * rotated channels, (i, i + pairs), is multiplied by cos[i] + sin[i] * sqrt(-1). */
 struct mean_rotation {
-	uint32_t pairs;
+	uint32_t pairs, first;          /* first: the channel where they begin */
 	double *cos, *sin;              /* [pairs] */
 };
 

@@ -37,6 +37,7 @@ struct ranked_row {
 struct side {
 	const char *rows;
 	enum kv_row_type type;
+	uint32_t channels;              /* that count, the first ones; the others read as 0 */
 	float *x, *least, *most;
 };
 
@@ -50,7 +51,11 @@ struct lag {
 static const float *
 row_at(const struct side *s, uint32_t row, uint32_t E)
 {
+	uint32_t e;
+
 	kv_rows_to_f32(s->x, s->rows + row * kv_row_bytes(s->type, E), s->type, E, 1);
+	for (e = s->channels; e < E; e++)
+		s->x[e] = 0;
 	return s->x;
 }
 
@@ -180,6 +185,7 @@ make_lag(struct lag *l, const struct score_input *in, const struct score_options
 
 		s->rows = i == 0 ? in->keys : in->values;
 		s->type = i == 0 ? in->key_type : in->value_type;
+		s->channels = i == 0 ? E : value_channels(in);
 		s->x = malloc(3 * (size_t)E * sizeof *s->x);
 		s->least = s->x != NULL ? s->x + E : NULL;
 		s->most = s->x != NULL ? s->least + E : NULL;

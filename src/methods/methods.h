@@ -103,6 +103,9 @@ struct score_input {
 	uint32_t head;
 	uint32_t query_heads;                   /* H; of the KV heads in rows */
 	uint32_t width;                         /* E */
+	/* with latent attention: values are keys, and so many of their first channels count; 0:
+	 * all E */
+	uint32_t value_width;
 	const struct kv_rows *rows;             /* G = rows->heads */
 	/* [sum S] rows of key_type, and of value_type, or NULL */
 	const void *keys, *values;
@@ -135,6 +138,7 @@ struct score_input {
 	 * and sine */
 	const double *freq;
 	uint32_t rope_dims;
+	uint32_t rope_first;            /* the first channel that is rotated */
 	double rope_factor;
 	/* [W][queries_heads][E] the observation queries of the layer, after rotary embedding and
 	 * not scaled: of all its query heads, also for a method that is called one KV head at a
@@ -449,12 +453,12 @@ void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R,
 /* ---- positions ---- */
 
 /* Rotates the keys [n][E] of one KV head in place from positions from[n] to to[n], by (to -
- * from) * freq[i] for the pair (i, i + dims/2), freq[dims/2] as model_rope_frequencies()
- * gives it; channels from `dims` on stay. In double precision, rounded, or quantised, to the type
- * at the end; a row whose position stays is not touched. Returns 0, or ROTATE_E*. ROTATE_ERANGE:
- * the type cannot store a rotated key. */
+ * from) * freq[i] for the pair (first + i, first + i + dims/2), freq[dims/2] as
+ * model_rope_frequencies() gives it; other channels stay. In double precision, rounded, or
+ * quantised, to the type at the end; a row whose position stays is not touched. Returns 0, or
+ * ROTATE_E*. ROTATE_ERANGE: the type cannot store a rotated key. */
 enum { ROTATE_ENOMEM = -1, ROTATE_ERANGE = -2 };
 int rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
-    uint32_t dims, uint32_t n, uint32_t E, enum kv_row_type type);
+    uint32_t first, uint32_t dims, uint32_t n, uint32_t E, enum kv_row_type type);
 
 #endif

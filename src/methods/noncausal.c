@@ -32,7 +32,8 @@ score_noncausal(const struct score_input *in, const struct score_options *opt, f
 	for (s = 0; value != NULL && paid != NULL && s < n; s++) {
 		kv_rows_to_f32(value, (const char *)in->values + s * size, in->value_type,
 		    in->width, 1);
-		paid[s] = in->noncausal[s] * sqrt(squared_length(value, in->width));
+		paid[s] = in->noncausal[s] * sqrt(squared_length(value,
+		    value_channels(in)));
 	}
 	for (s = 0; value != NULL && paid != NULL && s < n; s++)
 		score[s] = (float)(((s > 0 ? paid[s - 1] : 0) + paid[s] +

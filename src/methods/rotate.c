@@ -1,10 +1,10 @@
 /* rotate.c - rotates keys to other positions
  *
- * A key is stored after rotary embedding: of its first W channels the pair (k[i], k[i + W/2]) has
- * been rotated by p * freq[i]. Rotations add up, so the same key at position q is the stored one
- * rotated by (q - p) * freq[i]; the key before rotary embedding is not needed. StreamingLLM (Xiao
- * et al. 2023, section 3.2) gets the same by keeping keys un-rotated, and numbering them by their
- * place in the cache when they are read.
+ * A key is stored after rotary embedding: of W of its channels, the first ones or, with latent
+ * attention, the last ones, the pair (k[i], k[i + W/2]) has been rotated by p * freq[i]. Rotations
+ * add up, so the same key at position q is the stored one rotated by (q - p) * freq[i]; the key
+ * before rotary embedding is not needed. StreamingLLM (Xiao et al. 2023, section 3.2) gets the same
+ * by keeping keys un-rotated, and numbering them by their place in the cache when they are read.
  *
  * Adjacent rows usually move by the same distance, so sines and cosines are reused from one row to
  * the next. The error is the rounding of the stored key and that of the result: a key that moves
@@ -51,7 +51,7 @@ rotate_row(float *k, const struct rotation *t, uint32_t pairs)
 
 int
 rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
-    uint32_t dims, uint32_t n, uint32_t E, enum kv_row_type type)
+    uint32_t first, uint32_t dims, uint32_t n, uint32_t E, enum kv_row_type type)
 {
 	const size_t size = kv_row_bytes(type, E);
 	double *room = malloc(E * (sizeof *room + sizeof(float)));
@@ -76,7 +76,7 @@ rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *
 		if (distance != t.distance)
 			set_rotation(&t, distance, freq, dims / 2);
 		kv_rows_to_f32(k, row, type, E, 1);
-		rotate_row(k, &t, dims / 2);
+		rotate_row(k + first, &t, dims / 2);
 		if (kv_rows_from_f32(row, k, type, E, 1) == 0)
 			break;
 	}

@@ -40,7 +40,7 @@ set_head(struct head *to, const struct mean_rotation *turn, const struct score_i
     uint32_t h)
 {
 	const struct kv_query_stats *q = in->query_stats;
-	const double *sum = q->sum + (size_t)h * in->width;
+	const double *sum = q->sum + (size_t)h * in->width + in->rope_first;
 	uint32_t f;
 
 	future_mean(to->mean, turn, in, h);
@@ -70,12 +70,13 @@ make_lists(float *lists, const struct head *head, double *modulus, float *key,
 {
 	const uint32_t R = in->query_heads, E = in->width, n = in->rows->count[0];
 	const size_t size = kv_row_bytes(in->key_type, E);
+	const float *rotated = key + in->rope_first;
 	uint32_t i, f, r;
 
 	for (i = 0; i < n; i++) {
 		kv_rows_to_f32(key, (const char *)in->keys + i * size, in->key_type, E, 1);
 		for (f = 0; f < pairs; f++)
-			modulus[f] = hypot(key[f], key[f + pairs]);
+			modulus[f] = hypot(rotated[f], rotated[f + pairs]);
 		for (r = 0; r < R; r++)
 			lists[(size_t)r * n + i] = (float)score_of(&head[r], key, modulus, E,
 			    pairs);

@@ -1,8 +1,9 @@
 /* unrotate.c - keys before rotary embedding
  *
- * The pair (k[i], k[i + pairs]) of a stored key has been rotated by position * freq[i] and
- * multiplied by rope_factor (YaRN). Both are undone in double precision; other channels stay. What
- * is left of the difference to the model's key is the rounding of the stored one.
+ * The pair (k[i], k[i + pairs]) of a stored key, i from in.rope_first on, has been rotated by
+ * position * freq[i] and multiplied by rope_factor (YaRN). Both are undone in double precision;
+ * other channels stay. What is left of the difference to the model's key is the rounding of the
+ * stored one.
  *
  * Sines and cosines would take longer than all else that is done with a row: those of a position
  * are made from two of a table, by one product each, with an error of some 2^-52. */
@@ -59,7 +60,9 @@ unrotate_key(double *key, struct unrotation *u, const struct score_input *in, co
 	const uint32_t pairs = u->pairs, step = position % UNROTATE_STEP;
 	const double *step_cos = u->cos + (size_t)step * pairs;
 	const double *step_sin = u->sin + (size_t)step * pairs;
-	double c, s;
+	const uint32_t first = in->rope_first, end = first + 2 * pairs;
+	const float *from = stored + first;
+	double *to = key + first, c, s;
 	uint32_t i;
 
 	if (position - step != u->base)
@@ -67,9 +70,10 @@ unrotate_key(double *key, struct unrotation *u, const struct score_input *in, co
 	for (i = 0; i < pairs; i++) {
 		c = u->base_cos[i] * step_cos[i] - u->base_sin[i] * step_sin[i];
 		s = u->base_sin[i] * step_cos[i] + u->base_cos[i] * step_sin[i];
-		key[i] = stored[i] * c + stored[i + pairs] * s;
-		key[i + pairs] = stored[i + pairs] * c - stored[i] * s;
+		to[i] = from[i] * c + from[i + pairs] * s;
+		to[i + pairs] = from[i + pairs] * c - from[i] * s;
 	}
-	for (i = 2 * pairs; i < in->width; i++)
-		key[i] = stored[i];
+	for (i = 0; i < in->width; i++)
+		if (i < first || i >= end)
+			key[i] = stored[i];
 }

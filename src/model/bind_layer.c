@@ -331,7 +331,8 @@ bind_projections(struct loader *ld, uint32_t l)
 	int rc;
 
 	y->ffn.act = ld->m->family->act;
-	if ((rc = bind_parts(ld, l, attention, 4)) != MODEL_OK)
+	if ((rc = flags & FAMILY_LATENT ? bind_latent(ld, l) : bind_parts(ld, l, attention, 4)) !=
+	    MODEL_OK)
 		return rc;
 	if (model_layer_has_experts(ld->m, l))
 		return bind_experts(ld, l);

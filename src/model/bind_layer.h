@@ -1,6 +1,6 @@
 /* bind_layer.h - the tensors of a layer of a model folder, where forward() looks for them
  *
- * Included by model.c and bind_layer.c only. */
+ * Included by model.c, bind_layer.c and bind_latent.c only. */
 #ifndef KVPIPE_BIND_LAYER_H
 #define KVPIPE_BIND_LAYER_H
 
@@ -62,5 +62,7 @@ int bind_norm(struct loader *, const char *name, uint32_t width, struct norm *);
 int bind_layer(struct loader *, uint32_t l);
 /* The mixture of experts of layer l, without its norm */
 int bind_experts(struct loader *, uint32_t l);
+/* The attention of layer l, of a family with latent attention */
+int bind_latent(struct loader *, uint32_t l);
 
 #endif

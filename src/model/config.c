@@ -176,7 +176,7 @@ static int
 read_config(struct config *c, struct model *m)
 {
 	struct kv_model *id = &m->id;
-	int rc;
+	int rc, latent;
 
 	if ((rc = config_unwrap(c, &m->wrapped)) != MODEL_OK ||
 	    (rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
@@ -184,13 +184,16 @@ read_config(struct config *c, struct model *m)
 	if ((rc = checkpoint_config(c, &m->quantised)) != MODEL_OK)
 		return rc;
 	m->family = c->family;
+	latent = (c->family->flags & FAMILY_LATENT) != 0;
 	id->norm_eps = c->family->eps;
 	id->tied_embeddings = c->family->tied;
-	if ((rc = read_sizes(c, m)) != MODEL_OK || (rc = read_head_width(c, id)) != MODEL_OK ||
+	if ((rc = read_sizes(c, m)) != MODEL_OK ||
+	    (rc = latent ? config_latent(c, m) : read_head_width(c, id)) != MODEL_OK ||
 	    (rc = config_real(c, c->json, "rms_norm_eps", FLT_MIN, 1, &id->norm_eps)) != MODEL_OK ||
 	    (rc = read_biases(c, id)) != MODEL_OK || (rc = config_multipliers(c, m)) != MODEL_OK ||
 	    (rc = config_flag(c, c->json, "tie_word_embeddings", &id->tied_embeddings)) !=
 	    MODEL_OK || (rc = config_rope(c, m)) != MODEL_OK ||
+	    (latent && (rc = config_latent_scale(c, m)) != MODEL_OK) ||
 	    (rc = config_window(c, m)) != MODEL_OK || (rc = config_experts(c, m)) != MODEL_OK)
 		return rc;
 	strcpy(id->architecture, c->family->type);

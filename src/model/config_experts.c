@@ -150,6 +150,8 @@ read_method(struct config *c, struct mixture *x)
 		x->corrected = x->router.two_best = 1;
 	else if (config_has(method, "\"greedy\"") || config_has(method, "\"group_limited_greedy\""))
 		x->corrected = x->router.two_best = 0;
+	else if (method == NULL && !x->router.two_best)         /* DeepSeek-V2: "greedy" */
+		x->router.groups = x->router.groups_chosen = 1;
 	else if (method != NULL)
 		return config_hint(c, "topk_method", UNSUPPORTED(c, "topk_method %s is not "
 		    "supported", config_show(method, text, sizeof text)));

@@ -1,9 +1,9 @@
 /* config_internal.h - what the parts of the configuration reader share
  *
  * config.c reads sizes, config_kind.c what a model is, config_keys.c judges keys, config_rope.c
- * reads rotary embedding, config_window.c windows, config_scale.c multipliers, config_experts.c
- * mixtures of experts, config_wrapper.c takes the text part of a model, checkpoint_config.c reads
- * how weights are quantised. Included by them only. */
+ * reads rotary embedding, config_latent.c latent attention, config_window.c windows, config_scale.c
+ * multipliers, config_experts.c mixtures of experts, config_wrapper.c takes the text part of a
+ * model, checkpoint_config.c reads how weights are quantised. Included by them only. */
 #ifndef KVPIPE_CONFIG_INTERNAL_H
 #define KVPIPE_CONFIG_INTERNAL_H
 
@@ -69,5 +69,11 @@ int config_experts(struct config *, struct model *);
 int config_experts_key(const struct config *, const char *name);
 /* Multipliers and softcaps of m and its id. */
 int config_multipliers(struct config *, struct model *);
+/* Has queries multiplied so that logits are q.k times this in place of 1/sqrt(E). */
+void config_scale_queries(struct model *, double attention);
+/* The widths of multi-head latent attention, in place of the head width; and, after
+ * config_rope(), the scale of its logits. */
+int config_latent(struct config *, struct model *);
+int config_latent_scale(struct config *, struct model *);
 
 #endif

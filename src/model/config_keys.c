@@ -46,6 +46,16 @@ static const struct key {
 	{ "attention_bias", READ_IF, "false", FAMILY_ATTENTION_BIAS | FAMILY_QKV_BIAS },
 	{ "mlp_bias", READ_IF, "false", FAMILY_MLP_BIAS },
 
+	/* latent attention */
+	{ "kv_lora_rank", READ_IF, "null", FAMILY_LATENT },
+	{ "q_lora_rank", READ_IF, "null", FAMILY_LATENT },
+	{ "qk_nope_head_dim", READ_IF, "null", FAMILY_LATENT },
+	{ "qk_rope_head_dim", READ_IF, "null", FAMILY_LATENT },
+	{ "v_head_dim", READ_IF, "null", FAMILY_LATENT },
+	{ "qk_head_dim", READ_IF, "null", FAMILY_LATENT },   /* follows from these */
+	{ "rope_interleave", READ_IF, "false", FAMILY_LATENT },
+	{ "norm_topk_prob", ONLY, "false", 0 },            /* DeepSeek-V2 */
+
 	{ "rope_interleaved", ONLY, "false", 0 },          /* SmolLM's; true: pairs (2i, 2i+1) */
 	{ "rope_traditional", ONLY, "false", 0 },          /* MLX's word for the same */
 	{ "partial_rotary_factor", READ_IF, "1", FAMILY_ROPE_WIDTH },

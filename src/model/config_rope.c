@@ -299,6 +299,8 @@ read_width(struct config *c, struct kv_model *id)
 	uint32_t width;
 	int rc;
 
+	if (c->family->flags & FAMILY_LATENT)
+		return MODEL_OK;        /* config_latent() has read it */
 	if ((rc = config_real(c, c->json, "partial_rotary_factor", 1e-3, 1, &part)) != MODEL_OK ||
 	    (rc = config_real(c, rope, "partial_rotary_factor", 1e-3, 1, &part)) != MODEL_OK)
 		return rc;

@@ -16,8 +16,8 @@ read_multiplier(struct config *c, const char *key, double *id, float *scale)
 }
 
 /* Attention takes q.k/sqrt(E): another factor is multiplied into the queries. */
-static void
-scale_queries(struct model *m, double attention)
+void
+config_scale_queries(struct model *m, double attention)
 {
 	m->query_scale = (float)(attention * sqrt(m->id.head_width));
 	if (m->query_scale != 1)
@@ -40,7 +40,7 @@ read_granite(struct config *c, struct model *m)
 	    &attention)) != MODEL_OK)
 		return rc;
 	m->logits_scale = 1 / m->logits_scale;
-	scale_queries(m, attention);
+	config_scale_queries(m, attention);
 	return MODEL_OK;
 }
 
@@ -51,7 +51,7 @@ read_query_scalar(struct config *c, struct model *m)
 	double scalar = 256;
 	int rc = config_real(c, c->json, "query_pre_attn_scalar", 1e-6, 1e6, &scalar);
 
-	scale_queries(m, 1 / sqrt(scalar));
+	config_scale_queries(m, 1 / sqrt(scalar));
 	return rc;
 }
 

@@ -47,6 +47,7 @@ static const struct tensor_names
 	    .ffn_adds = "post_mlp_layernorm" },
 	no_gate = { FILES, ATTENTION, NO_GATE, BEFORE },
 	starcoder2 = { FILES, ATTENTION, .up = "mlp.c_fc", .down = "mlp.c_proj", BEFORE },
+	latent = { FILES, GATED, BEFORE },
 	parallel = { FILES, ATTENTION, GATED, BOTH },
 	phi = { .embed = "model.embed_tokens", .layers = "model.layers",
 	    .norm = "model.final_layernorm", .head = "lm_head", .q = "self_attn.q_proj",
@@ -104,7 +105,10 @@ static const struct family_experts
 	glm4_moe = { DEEPSEEK_ROUTER, 128, 8, 1, 1, ROUTER_SIGMOID, 1, &shared_experts },
 	ernie4_5_moe = { EXPERTS_WIDTH | EXPERTS_SHARED | EXPERTS_CORRECTED | EXPERTS_RANGE, 64, 6,
 	    2, 1, ROUTER_SOFTMAX, 1, &ernie_experts },
-	dots1 = { DEEPSEEK_ROUTER, 0, 0, 0, 0, ROUTER_SIGMOID, 0, &shared_experts };
+	dots1 = { DEEPSEEK_ROUTER, 0, 0, 0, 0, ROUTER_SIGMOID, 0, &shared_experts },
+	deepseek_v2 = { EXPERTS_WIDTH | EXPERTS_FIRST | EXPERTS_GROUPS | EXPERTS_SCALE |
+	    EXPERTS_SHARED | EXPERTS_METHOD, 64, 0, 2, 0, ROUTER_SOFTMAX, 0, &shared_experts },
+	deepseek_v3 = { DEEPSEEK_ROUTER, 256, 8, 1, 3, ROUTER_SIGMOID, 1, &shared_experts };
 
 static const struct key_alias
 	local_experts[] = { { "num_local_experts", "num_experts" }, { NULL, NULL } },
@@ -221,6 +225,12 @@ static const struct family families[] = {
 	{ "cohere2", "Cohere2ForCausalLM", COHERE | WINDOW | TYPES | FAMILY_WINDOW_ROPE,
 	    .window = 4096, .whole_every = 4, .tied = 1, .eps = 1e-5, .theta = 1e4,
 	    .names = &parallel, .norm = NORM_LAYER, .aliases = layer_norm_eps },
+	{ "deepseek_v2", "DeepseekV2ForCausalLM", FAMILY_LATENT | BIASES,
+	    .eps = 1e-6, .theta = 1e4, .names = &latent, .experts = &deepseek_v2,
+	    .aliases = routed_experts },
+	{ "deepseek_v3", "DeepseekV3ForCausalLM", FAMILY_LATENT | FAMILY_ATTENTION_BIAS,
+	    .eps = 1e-6, .theta = 1e4, .names = &latent, .experts = &deepseek_v3,
+	    .aliases = routed_experts },
 	{ "gemma", "GemmaForCausalLM", GEMMA | FAMILY_ATTENTION_BIAS,
 	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual,
 	    .act = ACT_GELU_TANH },

@@ -34,7 +34,8 @@ enum {
 	FAMILY_USE_BIAS = 1 << 21,      /* use_bias says whether all projections have biases */
 	FAMILY_HEAD_BIAS = 1 << 22,     /* the head has a bias */
 	FAMILY_PARALLEL = 1 << 23,      /* attention and network read the same stream */
-	FAMILY_LOGIT_SCALE = 1 << 24    /* logits are multiplied by logit_scale */
+	FAMILY_LOGIT_SCALE = 1 << 24,   /* logits are multiplied by logit_scale */
+	FAMILY_LATENT = 1 << 30         /* multi-head latent attention */
 };
 
 /* LayerNorm: with weights, with weights and biases, with neither */

@@ -95,10 +95,11 @@ bind_rope(struct model *m, const double *freq, const double *window_freq)
 	const struct kv_model *id = &m->id;
 	uint32_t l;
 
-	m->no_rope = (struct rotary){ NULL, 0, 1 };
+	m->no_rope = (struct rotary){ NULL, 0, 1, 0 };
 	m->rope = (struct rotary){ freq, id->rope_width != 0 ? id->rope_width : id->head_width,
-		id->rope_attention_factor != 0 ? (float)id->rope_attention_factor : 1 };
-	m->window_rope = (struct rotary){ window_freq, m->rope.dims, 1 };
+		id->rope_attention_factor != 0 ? (float)id->rope_attention_factor : 1,
+		kv_rope_first(id) };
+	m->window_rope = (struct rotary){ window_freq, m->rope.dims, 1, 0 };
 	for (l = 0; l < id->layers; l++) {
 		m->layer[l].window = kv_layer_window(id, l);
 		m->layer[l].rope = kv_rope_dims(id, l) == 0 ? &m->no_rope :

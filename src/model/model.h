@@ -33,6 +33,17 @@ enum {
 
 enum { MODEL_EOS_MAX = 64 };    /* tokens that end a text */
 
+/* Multi-head latent attention (DeepSeek-V2, 2024, section 2.1). rank, rope, nope and value are
+ * latent_rank, rope_width, latent_nope and latent_value of the identity */
+struct latent_attention {
+	struct mat wq_a, wq;    /* [Q][D], out 0 without it; [H (nope + rope)][Q], or [D] */
+	struct mat wc, wr;      /* [rank][D] the latent vector, [rope][D] the rotated key */
+	struct mat wkv;         /* [H (nope + value)][rank]: of each head W_UK, then W_UV */
+	struct head_matrices uk, uv;    /* these two */
+	struct norm q_norm, c_norm;
+	const float *bq_a, *bc, *br;
+};
+
 /* NULL, or 1: Llama has no such part. */
 struct model_layer {
 	struct norm norm;                       /* before attention */
@@ -43,6 +54,7 @@ struct model_layer {
 	const struct rotary *rope;
 	uint32_t window;                        /* positions that a query sees; 0: all */
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
+	struct latent_attention latent;         /* in place of wq, wk, wv; wo is [D][H value] */
 	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
 	struct ffn ffn;                         /* with experts: what all rows take beside them */
 	struct ffn_bias ffn_bias;
@@ -68,6 +80,8 @@ struct model {
 	/* 1 where there is none: of embeddings, queries (after rotary embedding, so that logits are
 	 * q.k/sqrt(E)), what layers add, logits */
 	float embedding_scale, query_scale, residual_scale, logits_scale;
+	uint32_t latent_query_rank;             /* Q; 0: queries come from the stream itself */
+	int latent_adjacent;                    /* rotated channels stand side by side */
 	/* more than 1: so many KV heads of a cache, id.kv_heads in all, for each of the weights',
 	 * because a snapshot has rows for each query head (kv-convert --per-query-head) */
 	uint32_t kv_copies;

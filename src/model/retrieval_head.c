@@ -266,7 +266,7 @@ take_frequencies(struct head_loader *ld)
 	if (host != NULL)
 		model_rope_frequencies(&h->shape, host);
 	h->rope = (struct rotary){ device, h->shape.rope_width != 0 ? h->shape.rope_width : h->E,
-		factor != 0 ? (float)factor : 1 };
+		factor != 0 ? (float)factor : 1, 0 };
 }
 
 static int

@@ -167,8 +167,9 @@ offload_move_layer(struct offload *f, uint32_t l, const uint32_t *first,
 		src = from->start[g] + first[g];
 		f->ops->copy(f->dev, (char *)to->k + dst * k_row, (char *)from->k + src * k_row,
 		    n * k_row);
-		f->ops->copy(f->dev, (char *)to->v + dst * v_row, (char *)from->v + src * v_row,
-		    n * v_row);
+		if (!from->v_in_k)
+			f->ops->copy(f->dev, (char *)to->v + dst * v_row,
+			    (char *)from->v + src * v_row, n * v_row);
 		f->ops->copy(f->dev, to->pos + dst, from->pos + src, n * sizeof *to->pos);
 		to->len[g] += n;
 	}
@@ -295,8 +296,11 @@ offload_get(struct offload *f, uint32_t l, uint32_t g, enum kv_kind kind, void *
 	const size_t row = kind == KV_KEYS ? rows_k_bytes(&y->device_rows) :
 	    rows_v_bytes(&y->device_rows);
 	const char *from = kind == KV_KEYS ? y->device_rows.k : y->device_rows.v;
-	const int rc = offload_store_read_first(f->store, l, g, kind, y->host_count[g], to);
+	int rc;
 
+	if (kind == KV_VALS && y->device_rows.v_in_k)
+		return KV_OK;
+	rc = offload_store_read_first(f->store, l, g, kind, y->host_count[g], to);
 	if (rc == KV_OK && y->device_rows.len[g] > f->slots)
 		f->ops->get(f->dev, (char *)to + y->host_count[g] * row,
 		    from + (y->device_rows.start[g] + f->slots) * row,

@@ -191,8 +191,9 @@ offload_host_start(struct offload *f, uint32_t l, const struct offload_step *ste
 	    (struct offload_keys){ .exact = NULL };
 	for (g = 0; g < f->G; g++) {
 		assign_slots(f, y, g, f->step_row + g * f->chosen.stride, f->step_n[g]);
-		y->fetched[g] += y->new[g] * (uint64_t)rows_v_bytes(&y->device_rows) +
-		    y->new_keys[g] * (uint64_t)rows_k_bytes(&y->device_rows);
+		y->fetched[g] += y->new_keys[g] * (uint64_t)rows_k_bytes(&y->device_rows);
+		if (!y->device_rows.v_in_k)
+			y->fetched[g] += y->new[g] * (uint64_t)rows_v_bytes(&y->device_rows);
 	}
 	if (f->thread != NULL)
 		offload_thread_begin(f->thread, l);

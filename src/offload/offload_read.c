@@ -55,6 +55,8 @@ offload_read(struct offload *f, uint32_t l, uint32_t g, const uint32_t *row, con
 	const size_t k_row = rows_k_bytes(r), v_row = rows_v_bytes(r);
 	char *k = (char *)r->k + r->start[g] * k_row, *v = (char *)r->v + r->start[g] * v_row;
 
+	keys |= r->v_in_k;              /* a row is both, and is read once */
+	values &= !r->v_in_k;
 	if (!f->ops->shares_memory) {
 		k = keys ? stage(&f->keys, k_row, r->start[g], slot, n) : NULL;
 		v = values ? stage(&f->values, v_row, r->start[g], slot, n) : NULL;

@@ -37,7 +37,7 @@ reserve(struct offload *f, const struct layer_rows *rows, uint32_t most)
 	struct whole_layer *w = &f->whole;
 
 	if (grow(f, &w->keys, &w->key_bytes, all * k_row) != KV_OK ||
-	    grow(f, &w->values, &w->value_bytes, all * v_row) != KV_OK)
+	    (!rows->v_in_k && grow(f, &w->values, &w->value_bytes, all * v_row) != KV_OK))
 		return KV_ENOMEM;
 	if (f->ops->shares_memory || staged <= w->staged_bytes)
 		return KV_OK;
@@ -93,8 +93,9 @@ take_tail(struct offload *f, uint32_t l, uint32_t g, const struct layer_rows *wh
 		return;
 	f->ops->copy(f->dev, (char *)whole->k + to * k_row, (char *)from->k + at * k_row,
 	    n * k_row);
-	f->ops->copy(f->dev, (char *)whole->v + to * v_row, (char *)from->v + at * v_row,
-	    n * v_row);
+	if (!whole->v_in_k)
+		f->ops->copy(f->dev, (char *)whole->v + to * v_row, (char *)from->v + at * v_row,
+		    n * v_row);
 	f->ops->copy(f->dev, whole->pos + to, from->pos + at, n * sizeof *whole->pos);
 }
 
@@ -124,12 +125,12 @@ offload_whole(struct offload *f, uint32_t l, const struct layer_rows *rows)
 	}
 	*whole = *rows;
 	whole->k = f->whole.keys;
-	whole->v = f->whole.values;
+	whole->v = rows->v_in_k ? whole->k : f->whole.values;
 	offload_store_expect(f->store, next_layer(f, l));
 	for (g = 0; rc == KV_OK && g < f->G; g++) {
 		rc = take_offloaded(f, l, g, KV_KEYS, n[g], k_row,
 		    (char *)whole->k + whole->start[g] * k_row);
-		if (rc == KV_OK)
+		if (rc == KV_OK && !rows->v_in_k)
 			rc = take_offloaded(f, l, g, KV_VALS, n[g], v_row,
 			    (char *)whole->v + whole->start[g] * v_row);
 		take_tail(f, l, g, whole);

@@ -35,11 +35,12 @@ void
 run_rope_append(const struct ops *o, struct dev *d, struct layer_rows *rows, float *q, float *k,
     const float *v, const uint32_t *pos, const struct rotary *rope, uint32_t N, uint32_t H)
 {
-	if (o->rope_append != NULL && o->rope_append(d, rows, q, k, v, pos, rope, N, H))
+	if (o->rope_append != NULL && rope->first == 0 &&
+	    o->rope_append(d, rows, q, k, v, pos, rope, N, H))
 		return;
 	if (rope->dims > 0) {
-		o->rope(d, q, pos, rope, N, H, rows->width);
-		o->rope(d, k, pos, rope, N, rows->heads, rows->width);
+		o->rope(d, q + rope->first, pos, rope, N, H, rows->width);
+		o->rope(d, k + rope->first, pos, rope, N, rows->heads, rows->width);
 	}
 	o->append(d, rows, k, v, pos, N);
 }
@@ -50,7 +51,7 @@ run_rope_append_each(const struct ops *o, struct dev *d, struct layer_rows *cons
 {
 	uint32_t i;
 
-	if (n > 1 && o->rope_append_each != NULL &&
+	if (n > 1 && o->rope_append_each != NULL && rope->first == 0 &&
 	    o->rope_append_each(d, rows, n, q, k, v, pos, rope, H))
 		return;
 	for (i = 0; i < n; i++) {

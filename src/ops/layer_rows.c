@@ -20,6 +20,7 @@ layer_rows_init_as(struct layer_rows *r, const struct layer_rows *other)
 
 	r->k_type = other->k_type;
 	r->v_type = other->v_type;
+	r->v_in_k = other->v_in_k;
 	return rc;
 }
 
@@ -27,7 +28,7 @@ void
 layer_rows_free(struct layer_rows *r, const struct ops *o, struct dev *d)
 {
 	o->free(d, r->k);
-	o->free(d, r->v);
+	o->free(d, r->v_in_k ? NULL : r->v);
 	o->free(d, r->pos);
 	free(r->start);
 	free(r->len);
@@ -41,10 +42,11 @@ layer_rows_resize(struct layer_rows *r, const struct ops *o, struct dev *d, uint
 {
 	const size_t k_row = rows_k_bytes(r), v_row = rows_v_bytes(r);
 	const size_t all = (size_t)r->heads * capacity;
-	char *k = o->alloc(d, all * k_row), *v = keys_only ? NULL : o->alloc(d, all * v_row);
+	const int no_values = keys_only || r->v_in_k;
+	char *k = o->alloc(d, all * k_row), *v = no_values ? NULL : o->alloc(d, all * v_row);
 	uint32_t *pos = o->alloc(d, all * sizeof *pos), g;
 
-	if (k == NULL || (v == NULL && !keys_only) || pos == NULL) {
+	if (k == NULL || (v == NULL && !no_values) || pos == NULL) {
 		o->free(d, k);
 		o->free(d, v);
 		o->free(d, pos);
@@ -59,15 +61,15 @@ layer_rows_resize(struct layer_rows *r, const struct ops *o, struct dev *d, uint
 		if (n == 0)
 			continue;
 		o->copy(d, k + to * k_row, (char *)r->k + from * k_row, n * k_row);
-		if (!keys_only)
+		if (!no_values)
 			o->copy(d, v + to * v_row, (char *)r->v + from * v_row, n * v_row);
 		o->copy(d, pos + to, r->pos + from, n * sizeof *pos);
 	}
 	o->free(d, r->k);
-	o->free(d, r->v);
+	o->free(d, r->v_in_k ? NULL : r->v);
 	o->free(d, r->pos);
 	r->k = k;
-	r->v = v;
+	r->v = r->v_in_k && !keys_only ? k : v;
 	r->pos = pos;
 	return KV_OK;
 }

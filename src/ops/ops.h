@@ -233,6 +233,16 @@ typedef void op_softcap(struct dev *, float *x, size_t n, float cap);
 /* y[n] <- a x[n] + b y[n]; y may be x, and is not read if b is 0 */
 typedef void op_mix(struct dev *, float *y, const float *x, size_t n, float a, float b);
 
+/* y[n y_stride + i] <- x[n x_stride + i], i < width, n < rows; y does not overlap x */
+typedef void op_copy_channels(struct dev *, float *y, size_t y_stride, const float *x,
+    size_t x_stride, uint32_t width, size_t rows);
+
+/* For each of N rows and each head the product with the head's own matrix A[rows][in]: y <- A x of
+ * head h at x[(n heads + h) x_stride], or, transposed, y <- A^T x; y at y[(n heads + h) y_stride].
+ * y does not overlap x. Optional: NULL where the device runs no latent attention. */
+typedef void op_head_products(struct dev *, float *y, size_t y_stride, const float *x,
+    size_t x_stride, const struct head_matrices *, int transposed, uint32_t N);
+
 /* x[N][D] <- x[n] (1 + beta ln(1 + floor(pos[n] / period))), pos[N] on the device: queries whose
  * temperature falls with their position (Llama 4, Ministral 3) */
 typedef void op_temper(struct dev *, float *x, const uint32_t *pos, uint32_t N, uint32_t D,
@@ -320,11 +330,12 @@ typedef void op_attend_mass(struct dev *, float *mass, size_t stride, const stru
 
 /* Query statistics (kv-snapshot(5), 4.22): adds the queries q[N][H][E], before rotary embedding, to
  * sums (device, in f64): [H][E] the sum of the queries; [H][W/2], W = dims, of the moduli of the
- * pairs (i, i + W/2); [H][E (E + 1) / 2] of the products of two channels, the lower triangle row by
- * row. One query after another, in order: the sums do not depend on how queries are split over
- * calls, and are the same on every device, since a product of two f32 is exact in f64. */
+ * pairs (first + i, first + i + W/2); [H][E (E + 1) / 2] of the products of two channels, the
+ * lower triangle row by row. One query after another, in order: the sums do not depend on how
+ * queries are split over calls, and are the same on every device, since a product of two f32 is
+ * exact in f64. */
 typedef void op_query_stats(struct dev *, double *sums, const float *q, uint32_t N, uint32_t H,
-    uint32_t E, uint32_t dims);
+    uint32_t E, uint32_t first, uint32_t dims);
 
 /* Attention mass of an observation window (SnapKV): mass[h][s] (device, H lists at h*stride) <- the
  * sum or maximum over the N = W query rows of the softmax over *all* visible rows of KV head h/R,
@@ -523,6 +534,8 @@ struct ops {
 	op_geglu *geglu;
 	op_softcap *softcap;
 	op_mix *mix;
+	op_copy_channels *copy_channels;
+	op_head_products *head_products;
 	op_temper *temper;
 	op_repeat_heads *repeat_heads;
 	op_experts *experts;

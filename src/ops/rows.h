@@ -51,6 +51,9 @@ struct layer_rows {
 	 * multiples of 32 in a KV head; start[g] is one, too. The bytes of a row are then those of
 	 * a coded row. */
 	struct recent_rows *recent;
+	/* 1: multi-head latent attention: v is k, a value is the first channels of its key, and no
+	 * op writes it by itself */
+	int v_in_k;
 };
 
 /* The type of the rows of k and v, never 0, and the bytes of one */

@@ -38,6 +38,16 @@ struct rotary {
 	/* how many channels of a head are rotated, the first ones; even, at most E; 0: none */
 	uint32_t dims;
 	float factor;                /* multiplies cosine and sine; 1: none */
+	/* multi-head latent attention: the channels from this one on, in place of the first ones,
+	 * for run_rope_append() */
+	uint32_t first;
+};
+
+/* Rows of a weight matrix that belong to query heads: head h has rows h block + first .. h block +
+ * first + rows - 1 of w[heads block][in] */
+struct head_matrices {
+	const struct mat *w;
+	uint32_t heads, block, first, rows;
 };
 
 /* One of several matrix products of the same input rows */

@@ -13,11 +13,18 @@ retrieve_chosen_rows(const struct retrieval *t, uint32_t g)
 	return (uint64_t)t->chosen.n[g] * u - (part > 0 ? u - part : 0);
 }
 
+/* Returns the bytes of a value that are not those of its key. */
+static uint64_t
+value_bytes(const struct layer_rows *rows)
+{
+	return rows->v_in_k ? 0 : rows_v_bytes(rows);
+}
+
 void
 retrieve_count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
 {
 	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
-	const uint64_t key = rows_k_bytes(rows), value = rows_v_bytes(rows);
+	const uint64_t key = rows_k_bytes(rows), value = value_bytes(rows);
 	uint32_t g;
 
 	for (g = 0; g < t->G && !t->capturing; g++, s++) {
@@ -37,7 +44,7 @@ retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
     const struct layer_index *x)
 {
 	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
-	const uint64_t key = rows_k_bytes(rows), value = rows_v_bytes(rows);
+	const uint64_t key = rows_k_bytes(rows), value = value_bytes(rows);
 	uint64_t n;
 	uint32_t g;
 

@@ -25,6 +25,11 @@ GELU = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_ta
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
+# latent attention: 3 heads; queries of 24 + 16, values of 40, rows of 56 + 16 numbers
+LATENT = {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": "absent",
+          "kv_lora_rank": 56, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 40,
+          "q_lora_rank": 72, "first_k_dense_replace": LAYERS, "moe_intermediate_size": 8,
+          "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}
 CASES = {
     "llama": ("Llama", {}),
     "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
@@ -190,6 +195,25 @@ CASES = {
         "moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 20,
         "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_end_index": 2,
         "moe_layer_interval": 1, "use_bias": False, "tie_word_embeddings": True}),
+    "deepseek_v2": ("DeepseekV2", LATENT),
+    "deepseek_v2-lite": ("DeepseekV2", dict(LATENT, q_lora_rank=None, rope_scaling=dict(
+        YARN, factor=40.0, mscale=0.707, mscale_all_dim=0.707))),
+    "deepseek_v2-biases": ("DeepseekV2", dict(LATENT, attention_bias=True)),
+    "deepseek_v2-64": ("DeepseekV2", dict(LATENT, kv_lora_rank=48)),      # blocks of 32 numbers
+    "deepseek_v3": ("DeepseekV3", dict(LATENT, rope_scaling=dict(
+        YARN, factor=40.0, mscale=1.0, mscale_all_dim=1.0), rope_interleave=True)),
+    "deepseek_v3-halves": ("DeepseekV3", dict(
+        LATENT, q_lora_rank=None, rope_interleave=False, attention_bias=True, num_mtp_layers=0)),
+    "deepseek_v2-greedy": ("DeepseekV2", dict(
+        LATENT, first_k_dense_replace=0, topk_method="greedy", n_group=None, topk_group=None,
+        norm_topk_prob=False, scoring_func="softmax")),
+    "deepseek_v2-experts": ("DeepseekV2", dict(
+        LATENT, first_k_dense_replace=1, topk_method="group_limited_greedy", n_group=3,
+        topk_group=2, n_routed_experts=6, n_shared_experts=2, routed_scaling_factor=1.8)),
+    "deepseek_v3-experts": ("DeepseekV3", dict(
+        LATENT, first_k_dense_replace=2, n_group=3, topk_group=2, n_routed_experts=9,
+        num_experts_per_tok=3, routed_scaling_factor=2.5, norm_topk_prob=True,
+        topk_method="noaux_tc", scoring_func="sigmoid", moe_layer_freq=1)),
     "mistral3": ("Mistral", {"sliding_window": None}),
     "mistral3-inner": ("Ministral3", {
         "rope_theta": None, "sliding_window": None, "rope_parameters": dict(
@@ -202,7 +226,8 @@ CASES.update({f"{name}-bf16": CASES[name] for name in (
     "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2",
     "olmo3", "exaone4", "ministral3", "glm", "glm4", "ernie4_5", "helium", "seed_oss", "internlm3",
     "exaone", "arcee", "nemotron", "starcoder2", "phi", "stablelm", "olmo", "cohere", "cohere2",
-    "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "glm4_moe", "dots1")})
+    "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "glm4_moe", "dots1",
+    "deepseek_v2", "deepseek_v3")})
 # Models that see images: (class, where the names of tensors say language_model, vision_config)
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 28,
           "num_attention_heads": 2, "patch_size": 14}
@@ -213,7 +238,8 @@ WRAPPED = {
 }
 OUTSIDE = ("architectures", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype")
 MODEL_TYPES = {"Gemma3": "gemma3_text", "SeedOss": "seed_oss", "Qwen2Moe": "qwen2_moe",
-               "Qwen3Moe": "qwen3_moe", "Glm4Moe": "glm4_moe"}
+               "Qwen3Moe": "qwen3_moe", "Glm4Moe": "glm4_moe", "DeepseekV2": "deepseek_v2",
+               "DeepseekV3": "deepseek_v3"}
 # Tensors of a layer: those of Llama, and in place of some those that a family has. q, kv, D and F
 # are widths; None: there is none.
 ATTENTION = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
@@ -246,7 +272,8 @@ EXPERTS = {
     "Qwen2Moe": dict(SPARSE, shared="mlp.shared_expert.", score="mlp.shared_expert_gate"),
     "Qwen3Moe": SPARSE, "Olmoe": SPARSE, "GraniteMoe": GRANITE,
     "GraniteMoeShared": dict(GRANITE, shared_all="shared_mlp."),
-    "Glm4Moe": SHARED, "Dots1": SHARED,
+    "Glm4Moe": SHARED, "Dots1": SHARED, "DeepseekV3": SHARED,
+    "DeepseekV2": {key: v for key, v in SHARED.items() if key != "corrected"},
     "Ernie4_5_Moe": dict(SHARED, corrected="mlp.moe_statics.e_score_correction_bias"),
 }
 BEFORE = (("input_layernorm", "D"), ("post_attention_layernorm", "D"))
@@ -315,9 +342,27 @@ def file_name(name, tensor):
         tensor.startswith("model.") else tensor
 
 
+def latent_attention(c):
+    """The same of latent attention"""
+    D, H, Q, rank = (c[key] for key in ("hidden_size", "num_attention_heads", "q_lora_rank",
+                                        "kv_lora_rank"))
+    nope, rope, v = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    biased = c.get("attention_bias", False)
+    if Q is None:
+        yield "self_attn.q_proj", H * (nope + rope), D, False
+    else:
+        yield "self_attn.q_a_proj", Q, D, biased
+        yield "self_attn.q_b_proj", H * (nope + rope), Q, False
+    yield "self_attn.kv_a_proj_with_mqa", rank + rope, D, biased
+    yield "self_attn.kv_b_proj", H * (nope + v), rank, False
+    yield "self_attn.o_proj", D, H * v, biased
+
+
 def projections(name, c, layer):
     """(tensor, rows, columns, with a bias) of a layer's matrices, without experts."""
     family = CASES[name][0]
+    if "kv_lora_rank" in c:
+        yield from latent_attention(c)
     names = {**ATTENTION, **NETWORK, **NAMES.get(family, {})}
     q, kv, D = HEADS * WIDTH, KV_HEADS * WIDTH, c["hidden_size"]
     shape = {"qkv": (q + 2 * kv, D), "q": (q, D), "k": (kv, D), "v": (kv, D), "o": (D, q),
@@ -328,7 +373,7 @@ def projections(name, c, layer):
         biased = key if isinstance(key, bool) else c.get(key, False)
         if part in NETWORK and has_experts(name, c, layer):
             continue
-        if names.get(part) is not None:
+        if names.get(part) is not None and not ("kv_lora_rank" in c and part in "qkvo"):
             yield names[part], rows, columns, biased and not (part == "o" and family in O_PLAIN)
 
 
@@ -375,6 +420,11 @@ def experts(name, c):
 
 def norms(name, D):
     """(tensor, width) of a layer's norms."""
+    c = CASES[name][1]
+    if "kv_lora_rank" in c:
+        latent = [("self_attn.q_a_layernorm", c["q_lora_rank"]),
+                  ("self_attn.kv_a_layernorm", c["kv_lora_rank"])]
+        return [(tensor, D) for tensor, _ in BEFORE] + [one for one in latent if one[1]]
     width = {"D": D, "E": WIDTH, "q": HEADS * WIDTH, "kv": KV_HEADS * WIDTH}
     return [(tensor, width[by]) for tensor, by in NORMS.get(CASES[name][0], BEFORE)]
 

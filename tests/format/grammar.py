@@ -22,6 +22,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
 
 import good                                       # noqa: E402
 import goodgatescores                             # noqa: E402
+import goodlatent                                 # noqa: E402
 import goodnoncausal                              # noqa: E402
 import goodquerystats                             # noqa: E402
 import goodresidual                               # noqa: E402
@@ -81,7 +82,7 @@ ROPE_KEYS = ('attention_factor', 'beta_fast', 'beta_slow', 'factor', 'factors', 
 MODEL_KEYS = ('attention_multiplier', 'embedding_multiplier', 'logits_scaling',
               'residual_multiplier', 'attention_softcap',
               'logits_softcap', 'mlp_bias', 'whole_layers', 'window', 'heads', 'experts',
-              'experts_chosen')
+              'experts_chosen', 'latent_nope', 'latent_rank', 'latent_value')
 
 
 # ---- JSON: a tree whose leaves may be bytes, as they are to stand ----
@@ -445,8 +446,40 @@ def other_width(r, E, often):
     return rope
 
 
+def with_latent(r):
+    """Latent attention, values in keys; at times the widths do not make up a key, or the types of
+    values are not those of keys."""
+    rank, width, tools = r.choice((1, 2, 6, 40)), r.choice((2, 4, 24)), good.TOOLS
+    h = goodlatent.head(2, r.choice((1, 3)), rank, width, dtype=r.choice(('bf16', 'f32')),
+                        next_position=9)
+    out = r.choice((lambda: good.sections(h, [[[0, 2]], [[]]], [7, 0], tools=tools,
+                                          stats=[(0, 2), None]),
+                    lambda: goodlatent.quantised(tools=tools), goodlatent.indexed,
+                    lambda: goodlatent.small(tools=tools)))()
+    if r.random() < .5:
+        h = json.loads(out[0].content)
+        model, types = h['model'], h.get('row_types')
+        name = r.choice(('latent_rank', 'latent_nope', 'latent_value', 'head_width', 'kv_heads'))
+        if types and r.random() < .5:
+            types[r.choice(('keys', 'values'))][r.randrange(4)] = r.choice(
+                ('q8_0', 'bf16', 'kivi2', 'fp8'))
+            if r.random() < .3:
+                types['residual'] = r.choice(RESIDUALS)
+        elif r.random() < .3:
+            model.pop(name)
+        elif r.random() < .5:
+            model[name] += r.choice((-1, 1, 2))
+        else:
+            h['model']['rope'] = {'theta': 10000.0, 'type': 'default', **other_width(r, 24, .7)}
+        out[0].set(text(r, h))
+        out[0].edited = True
+    return out
+
+
 def sound(r):
-    kind = r.randrange(12)
+    kind = r.randrange(13)
+    if kind == 12:
+        return with_latent(r)
     if kind == 0:
         return good.logged(r.choice((None, good.runs())))
     if kind == 1:
@@ -486,7 +519,7 @@ def snapshot(seed):
     if r.random() < .03:
         front = r.choice(({8: b'\2'}, {8: b'\0'}, {12: b'\0'},
                           {16 + r.randrange(8): bytes([1 << r.randrange(8)])}, {30: b'\1'}))
-    features = r.choice((0, 1, 2, 3)) if r.random() < .02 else None
+    features = r.choice((0, 1, 2, 3, 4, 7)) if r.random() < .02 else None
     return stream(sections, index=r.random() < .7, preamble=front, features=features)
 
 

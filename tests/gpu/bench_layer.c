@@ -187,7 +187,7 @@ call_rope_append(void *arg, int i)
 	for (g = 0; g < t->s.G; g++)
 		rows->len[g] = t->s.S;
 	run_rope_append(o, dev, rows, t->q, t->k, t->v, t->pos, &(struct rotary){ t->freq, t->s.E,
-	    1 }, t->s.N, t->s.H);
+	    1, 0 }, t->s.N, t->s.H);
 }
 
 static void

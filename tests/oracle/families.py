@@ -61,7 +61,7 @@ def in_text(snapshot, l, g, values):
 def rows(snapshot, what):
     """[L][G][T][E] of a snapshot."""
     return np.array([[in_text(snapshot, l, g, snapshot.array(l, what, g))
-                      for g in range(mkfamily.KV_HEADS)] for l in range(mkfamily.LAYERS)])
+                      for g in range(snapshot.model["kv_heads"])] for l in range(mkfamily.LAYERS)])
 
 
 def received(snapshot, l):
@@ -69,15 +69,16 @@ def received(snapshot, l):
     NaN where rows are missing."""
     model = snapshot.head["model"]
     cap = model.get("attention_softcap", 0)
-    if any(len(snapshot.layers[l].positions[g]) < TOKENS for g in range(mkfamily.KV_HEADS)):
-        return np.full((mkfamily.HEADS, TOKENS), np.nan)
-    group = mkfamily.HEADS // mkfamily.KV_HEADS
+    heads, kv_heads, width = (model[key] for key in ("query_heads", "kv_heads", "head_width"))
+    if any(len(snapshot.layers[l].positions[g]) < TOKENS for g in range(kv_heads)):
+        return np.full((heads, TOKENS), np.nan)
+    group = heads // kv_heads
     q = kvread.widen(snapshot.layers[l].queries.data, "f32")
-    q = np.array(q).reshape(mkfamily.HEADS, TOKENS, mkfamily.WIDTH)
+    q = np.array(q).reshape(heads, TOKENS, width)
     out = []
-    for h in range(mkfamily.HEADS):
+    for h in range(heads):
         keys = np.array(snapshot.array(l, "keys", h // group))
-        logits = q[h] @ keys.T / math.sqrt(mkfamily.WIDTH)
+        logits = q[h] @ keys.T / math.sqrt(width)
         logits = cap * np.tanh(logits / cap) if cap else logits
         weights = np.exp(np.where(np.tri(TOKENS) > 0, logits, -np.inf))
         out.append((weights / weights.sum(1, keepdims=True)).sum(0))
@@ -94,9 +95,10 @@ def ours(folder, ids, at):
             more = ("--mass", "--observe", str(TOKENS), "--logits", folder / "each.npy")
         snapshot = prefill(folder, ids[:t + 1], out, *more)
         logits[t] = np.array(snapshot.logits)
-    group = mkfamily.HEADS // mkfamily.KV_HEADS
+    heads = snapshot.model["query_heads"]
+    group = heads // snapshot.model["kv_heads"]
     mass = np.array([[in_text(snapshot, l, h // group, layer.mass[h // group][h % group])
-                      for h in range(mkfamily.HEADS)] for l, layer in enumerate(snapshot.layers)])
+                      for h in range(heads)] for l, layer in enumerate(snapshot.layers)])
     seen = np.array([received(snapshot, l) for l in range(mkfamily.LAYERS)])
     text = subprocess.run(["kv-decode", "-q", "--device", "cpu", "-m", folder, "--ids",
                            "--ignore-eos", "-n", "64", out],

@@ -37,6 +37,17 @@ def half_split(config, l, keys):
     return np.concatenate([keys[..., 0:width:2], keys[..., 1:width:2], keys[..., width:]], axis=-1)
 
 
+def rows_of(config, l, layer):
+    """keys [G][T][E] and values of layer l; of latent attention, whose cache has the latent vector
+    and the rotated key, as snapshots have them: both side by side, and the latent vector"""
+    keys, values = layer.keys[0].numpy(), layer.values[0].numpy()
+    if getattr(config, "kv_lora_rank", None) is None:
+        return half_split(config, l, keys), values
+    if config.model_type == "deepseek_v2":          # deepseek_v3 has put them into halves
+        values = np.concatenate([values[..., 0::2], values[..., 1::2]], axis=-1)
+    return np.concatenate([keys, values], axis=-1), keys
+
+
 def allow_odd_widths(model_type):
     """Since 5.24 or before, hidden_size must be a multiple of num_attention_heads, even where
     head_dim makes that no matter."""
@@ -63,12 +74,12 @@ def run(folder):
         text = list(ids)
         for _ in range(64):
             text.append(int(model(torch.tensor([text])).logits[0, -1].argmax()))
-    layers = out.past_key_values.layers
+    rows = [rows_of(model.config, l, layer) for l, layer in
+            enumerate(out.past_key_values.layers)]
     np.savez(folder / "hf.npz", logits=logits.numpy(),
-             keys=np.stack([half_split(model.config, l, layer.keys[0].numpy())
-                            for l, layer in enumerate(layers)]),
+             keys=np.stack([keys for keys, _ in rows]),
              mass=np.stack([a[0].sum(1).numpy() for a in out.attentions]),
-             values=np.stack([layer.values[0].numpy() for layer in layers]),
+             values=np.stack([values for _, values in rows]),
              greedy=np.array(text[len(ids):]))
 
 

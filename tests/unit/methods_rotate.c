@@ -58,7 +58,7 @@ check_type(uint32_t E, enum kv_dtype dtype, double tolerance)
 		kv_from_f32(keys + n * E * kv_dtype_size(dtype), old, dtype, E);
 		rotate_at(want + n * E, raw, to[n], freq, E);
 	}
-	check(rotate_keys(keys, from, to, freq, E, N, E, (enum kv_row_type)dtype) == 0,
+	check(rotate_keys(keys, from, to, freq, 0, E, N, E, (enum kv_row_type)dtype) == 0,
 	    "rotate_keys failed");
 	kv_to_f32(have, keys, dtype, N * E);
 	for (i = 0; i < N * E; i++)
@@ -77,12 +77,13 @@ check_back(void)
 
 	for (i = 0; i < N * 4; i++)
 		before[i / 4][i % 4] = keys[i / 4][i % 4] = next_random();
-	check(rotate_keys(keys, from, from, freq, 4, N, 4, KV_ROW_F32) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, from, from, freq, 0, 4, N, 4, KV_ROW_F32) == 0,
+	    "rotate_keys failed");
 	for (i = 0; i < N * 4; i++)
 		check(keys[i / 4][i % 4] == before[i / 4][i % 4], "row %u was touched", i / 4);
-	check(rotate_keys(keys, from, to, freq, 4, N, 4, KV_ROW_F32) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, from, to, freq, 0, 4, N, 4, KV_ROW_F32) == 0, "rotate_keys failed");
 	check(fabsf(keys[3][0] - before[3][0]) > 1e-3f, "row 3 was not rotated");
-	check(rotate_keys(keys, to, from, freq, 4, N, 4, KV_ROW_F32) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, to, from, freq, 0, 4, N, 4, KV_ROW_F32) == 0, "rotate_keys failed");
 	for (i = 0; i < N * 4; i++)
 		check(fabsf(keys[i / 4][i % 4] - before[i / 4][i % 4]) <= 3e-7f,
 		    "row %u does not come back: %.9g, was %.9g", i / 4, keys[i / 4][i % 4],
@@ -102,19 +103,40 @@ check_part(void)
 			keys[i][e] = before[i][e] = next_random();
 			two[i][e % 2] = keys[i][e % 2];
 		}
-	check(rotate_keys(keys, from, to, freq, 0, N, 4, KV_ROW_F32) == 0 &&
+	check(rotate_keys(keys, from, to, freq, 0, 0, N, 4, KV_ROW_F32) == 0 &&
 	    memcmp(keys, before, sizeof keys) == 0, "no channel is rotated, and some changed");
-	check(rotate_keys(keys, from, to, freq, 2, N, 4, KV_ROW_F32) == 0 &&
-	    rotate_keys(two, from, to, freq, 2, N, 2, KV_ROW_F32) == 0, "rotate_keys failed");
+	check(rotate_keys(keys, from, to, freq, 0, 2, N, 4, KV_ROW_F32) == 0 &&
+	    rotate_keys(two, from, to, freq, 0, 2, N, 2, KV_ROW_F32) == 0, "rotate_keys failed");
 	for (i = 0; i < N; i++)
 		check(keys[i][0] == two[i][0] && keys[i][1] == two[i][1] &&
 		    keys[i][2] == before[i][2] && keys[i][3] == before[i][3], "row %u", i);
+}
+
+/* With latent attention the last channels are rotated, as they would be alone. */
+static void
+check_last_part(void)
+{
+	static const double freq[1] = { 0.01 };
+	float keys[N][4], before[N][4], two[N][2];
+	uint32_t i, e;
+
+	for (i = 0; i < N; i++)
+		for (e = 0; e < 4; e++) {
+			keys[i][e] = before[i][e] = next_random();
+			two[i][e % 2] = keys[i][e];
+		}
+	check(rotate_keys(keys, from, to, freq, 2, 2, N, 4, KV_ROW_F32) == 0 &&
+	    rotate_keys(two, from, to, freq, 0, 2, N, 2, KV_ROW_F32) == 0, "rotate_keys failed");
+	for (i = 0; i < N; i++)
+		check(keys[i][0] == before[i][0] && keys[i][1] == before[i][1] &&
+		    keys[i][2] == two[i][0] && keys[i][3] == two[i][1], "row %u", i);
 }
 
 int
 main(void)
 {
 	check_part();
+	check_last_part();
 	static const uint32_t widths[] = { 2, 6, 80, 96, 128 };
 	size_t i;
 

@@ -188,6 +188,34 @@ test_families(void)
 	CHECK(m.id.head_width == 128 && m.query_scale == 1, "Qwen3: %u", m.id.head_width);
 }
 
+#define V2 "'model_type':'deepseek_v2','architectures':null,'-rope_scaling':0," \
+	"'first_k_dense_replace':16,'moe_intermediate_size':9,'num_experts_per_tok':2,"
+
+/* Latent attention: rows of one KV head, the scale of its logits, and who rotates how. */
+static void
+test_latent(void)
+{
+	struct model m = accept("{" V2 "'q_lora_rank':null}", NULL);
+
+	CHECK(m.id.kv_heads == 1 && m.id.head_width == 576 && m.id.latent_rank == 512 &&
+	    m.id.rope_width == 64 && m.id.latent_nope == 128 && m.id.latent_value == 128 &&
+	    m.latent_query_rank == 0 && m.latent_adjacent, "V2-Lite: %u", m.id.head_width);
+	CHECK(fabs(m.id.attention_multiplier - 1 / sqrt(192)) < 1e-15 &&
+	    fabsf(m.query_scale - (float)sqrt(3)) < 1e-6f, "%g", m.query_scale);
+	CHECK(kv_rope_dims(&m.id, 3) == 64 && kv_rope_first(&m.id) == 512, "the last channels");
+	m = accept("{" V2 "'kv_lora_rank':56,'qk_rope_head_dim':16,'qk_nope_head_dim':24,"
+	    "'v_head_dim':40,'rope_scaling':{'type':'yarn','factor':40,'mscale':0.707,"
+	    "'mscale_all_dim':0.707,'original_max_position_embeddings':4096}}", NULL);
+	CHECK(m.latent_query_rank == 1536 && m.id.head_width == 72, "V2: %u",
+	    m.latent_query_rank);
+	CHECK(fabs(m.id.attention_multiplier - pow(0.0707 * log(40) + 1, 2) / sqrt(40)) < 1e-15 &&
+	    m.id.rope_attention_factor == 1, "yarn: %.17g", m.id.attention_multiplier);
+	m = accept("{'model_type':'deepseek_v3','architectures':null,'num_hidden_layers':3,"
+	    "'rope_interleave':false,'num_nextn_predict_layers':1,'moe_intermediate_size':9,"
+	    "'first_k_dense_replace':3}", NULL);
+	CHECK(!m.latent_adjacent && m.id.rope_type == KV_ROPE_LLAMA3, "halves");
+}
+
 /* ---- refused ---- */
 
 #define SMOLLM3 "'model_type':'smollm3','architectures':null,"
@@ -208,6 +236,16 @@ static const struct {
 	{ "{'model_type':'hunyuan_v1_dense'}", MODEL_EUNSUPPORTED,
 	    "(norms of queries and keys behind rotary embedding)" },
 	{ "{'model_type':'qwen3_5'}", MODEL_EUNSUPPORTED, "(linear attention)" },
+	{ "{'model_type':'deepseek_v3','architectures':null}", MODEL_EINVALID,
+	    "no \"n_group\"" },
+	{ "{" V2 "'norm_topk_prob':true}", MODEL_EUNSUPPORTED, "norm_topk_prob true is not" },
+	{ "{" V2 "'qk_rope_head_dim':33}", MODEL_EINVALID, "qk_rope_head_dim 33 is odd" },
+	{ "{" V2 "'kv_lora_rank':1000}", MODEL_EUNSUPPORTED, "make up rows of 1064" },
+	{ "{" V2 "'kv_lora_rank':0}", MODEL_EINVALID, "\"kv_lora_rank\" is" },
+	{ "{" V2 "'v_head_dim':1.5}", MODEL_EINVALID, "\"v_head_dim\" is" },
+	{ "{" V2 "'rope_interleave':false}", MODEL_EUNSUPPORTED,
+	    "deepseek_v2 rotates channels that stand side by side" },
+	{ "{'kv_lora_rank':512}", MODEL_EUNSUPPORTED, "kv_lora_rank 512 is not supported" },
 	{ "{" PHI2 "'qk_layernorm':true}", MODEL_EUNSUPPORTED, "qk_layernorm true is not" },
 	{ "{" PHI2 "'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "hidden_act \"gelu\" is not" },
 	{ "{" COHERE "'use_qk_norm':true}", MODEL_EUNSUPPORTED, "use_qk_norm true is not" },
@@ -286,6 +324,7 @@ main(void)
 	test_names();
 	test_text_part();
 	test_families();
+	test_latent();
 	test_refused();
 	return failures != 0;
 }

@@ -110,7 +110,7 @@ test_rope(uint32_t N, uint32_t heads, uint32_t E, uint32_t dims, float factor)
 		void *dx = to_device(d, x, n * 4), *dp = to_device(d, pos, N * 4),
 		     *df = to_device(d, freq, E / 2 * 8);
 
-		d->ops->rope(d->dev, dx, dp, &(struct rotary){ df, dims, factor }, N, heads, E);
+		d->ops->rope(d->dev, dx, dp, &(struct rotary){ df, dims, factor, 0 }, N, heads, E);
 		got = from_device(d, dx, n);
 		compare_each(d, ROPE, "rope", got, want, bound, n);
 		free(got);
@@ -441,6 +441,7 @@ main(int argc, char *argv[])
 		{ "quantised", test_quantised }, { "recent", test_recent },
 		{ "growth", test_growing },
 		{ "families", test_families }, { "experts", test_experts },
+		{ "latent", test_latent },
 	};
 	int verbose = 0, gpu = 0, all = 0, list = 0, a, first, named;
 	size_t i;

@@ -105,6 +105,7 @@ void test_apart(void);                                      /* ops_apart.c */
 void test_mass(void);                                       /* ops_mass.c */
 void test_families(void);                                   /* ops_families.c */
 void test_experts(void);                                    /* ops_experts.c */
+void test_latent(void);                                     /* ops_latent.c */
 void test_gates(void);                                      /* ops_gate.c */
 void test_value_norms(void);                                /* ops_valuenorms.c */
 void test_query_stats(void);                                /* ops_querystats.c */

@@ -282,7 +282,7 @@ make_layer(struct layer *l, struct device *d, const float *x)
 	l->ffn = (struct ffn){ l->norm, l->w[KV_BF16], l->w[KV_BF16], l->w[KV_BF16], 0 };
 	l->rows = (struct layer_rows){ o->alloc(d->dev, G * ROWS * E * 2),
 		o->alloc(d->dev, G * ROWS * E * 2), o->alloc(d->dev, G * ROWS * 4), l->start,
-		l->len, l->capacity, G, E, KV_BF16, 0, 0, NULL };
+		l->len, l->capacity, G, E, KV_BF16, 0, 0, NULL, 0 };
 	l->bits = (struct entries){ o->alloc(d->dev, G * ENTRIES * E * 6), E * 6, l->first, l->have,
 		l->space, G, E, 16 };
 	for (i = 0; i < G; i++) {
@@ -343,12 +343,12 @@ test_early_starts(struct device *d)
 	project_kernels(d, &l, 8, (enum kv_dtype[]){ KV_BF16 }, 1, 1);
 	from = cuda_early_starts;
 	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos,
-	    &(struct rotary){ l.freq, E, 1 }, 8, H);
+	    &(struct rotary){ l.freq, E, 1, 0 }, 8, H);
 	early_starts(d, "rope_append behind a GEMV", from, 1);
 	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 20, 0);
 	from = cuda_early_starts;
 	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos,
-	    &(struct rotary){ l.freq, E, 1 }, 2, H);
+	    &(struct rotary){ l.freq, E, 1, 0 }, 2, H);
 	early_starts(d, "rope_append behind cuBLAS", from, 0);
 	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 20, 0);
 	from = cuda_early_starts;
@@ -362,7 +362,7 @@ test_early_starts(struct device *d)
 	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_F16], NULL, 20, 0);
 	from = cuda_early_starts;
 	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos,
-	    &(struct rotary){ l.freq, E, 1 }, 2, H);
+	    &(struct rotary){ l.freq, E, 1, 0 }, 2, H);
 	early_starts(d, "rope_append behind the scale of f16", from, 1);
 	free_layer(&l, d);
 	free(x);
@@ -386,7 +386,7 @@ test_kernels(struct device *d)
 		project_kernels(d, &l, N[i], mixed + 1, 3, 1);
 		from = cuda_launches;
 		run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos,
-		    &(struct rotary){ l.freq, E, 1 }, N[i], H);
+		    &(struct rotary){ l.freq, E, 1, 0 }, N[i], H);
 		kernels(d, "rope_append", from, 1);
 		from = cuda_launches;
 		run_ffn(d->ops, d->dev, l.x, &l.ffn, l.xn, l.q, l.k, N[i]);
@@ -431,7 +431,7 @@ after_steps(struct device *d, const float *numbers)
 
 		run_project(o, d->dev, p, 3, l.x, &l.norm, l.xn, 1);
 		run_rope_append(o, d->dev, &l.rows, l.q, l.k, l.v, l.pos + i,
-		    &(struct rotary){ l.freq, E, 1 }, 1, H);
+		    &(struct rotary){ l.freq, E, 1, 0 }, 1, H);
 		if (i % 4 == 0)
 			o->attend(d->dev, l.xn, NULL, &query, &l.rows);
 		else

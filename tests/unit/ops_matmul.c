@@ -131,7 +131,8 @@ by_swiglu(const struct change *c)
 static void
 by_rope(const struct change *c)
 {
-	c->ops->rope(c->dev, c->x, c->pos, &(struct rotary){ c->freq, WIDTH, 1 }, ROWS, 1, WIDTH);
+	c->ops->rope(c->dev, c->x, c->pos, &(struct rotary){ c->freq, WIDTH, 1, 0 }, ROWS, 1,
+	    WIDTH);
 }
 
 static void
@@ -202,7 +203,7 @@ by_rope_append(const struct change *c)
 		.capacity = (uint32_t[]){ ROWS }, .heads = 1, .width = WIDTH, .dtype = KV_BF16 };
 
 	run_rope_append(c->ops, c->dev, &to, c->x, c->other, c->other, c->pos,
-	    &(struct rotary){ c->freq, WIDTH, 1 }, ROWS, 1);
+	    &(struct rotary){ c->freq, WIDTH, 1, 0 }, ROWS, 1);
 }
 
 /* y of x, x is changed, y of it again: is that the product of what x holds now? */

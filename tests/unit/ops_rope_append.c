@@ -71,7 +71,7 @@ rope_append_on(struct device *d, const struct append_plan *p, enum kv_dtype type
 	o->clear(d->dev, c.k, p->all * row);
 	o->clear(d->dev, c.v, p->all * row);
 	o->clear(d->dev, c.pos, p->all * 4);
-	run_rope_append(o, d->dev, &c, dq, dk, dv, dp, &(struct rotary){ df, p->E, 1 }, p->N, H);
+	run_rope_append(o, d->dev, &c, dq, dk, dv, dp, &(struct rotary){ df, p->E, 1, 0 }, p->N, H);
 	o->get(d->dev, got, dq, q * 4);
 	o->get(d->dev, back, c.k, p->all * row);
 	kv_to_f32(got + q, back, type, rows);
@@ -239,7 +239,7 @@ test_rope_append_each(struct device *d, uint32_t n, enum kv_dtype type, enum kv_
 	make_texts(d, a, n, type, last);
 	make_texts(d, b, n, type, last);
 	void *df = to_device(d, freq, sizeof freq);
-	const struct rotary rope = { df, dims, 1 };
+	const struct rotary rope = { df, dims, 1, 0 };
 
 	for (i = 0; i < n; i++) {
 		rows[i] = &a[i].rows;
@@ -286,7 +286,7 @@ test_no_capacity(struct device *d)
 	c.v = x + 8;
 	c.pos = pos = (uint32_t *)x + 16;
 	run_rope_append(d->ops, dev, &c, x + 24, x + 32, x + 40, pos + 4,
-	    &(struct rotary){ (double *)(x + 48), 2, 1 }, 1, 2);
+	    &(struct rotary){ (double *)(x + 48), 2, 1, 0 }, 1, 2);
 	text = d->ops->sync(dev);
 	verdict(text != NULL && strstr(text, "KV head 1 has 1 rows of 1, no room for 1") != NULL,
 	    "rope_append without capacity, %s: \"%s\"", d->name, text != NULL ? text : "");

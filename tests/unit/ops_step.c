@@ -271,7 +271,7 @@ ops_of_step(struct small *s)
 	o->embed_ids(d, s->x, &s->embed, s->tok, 1);
 	run_project(o, d, qkv, 3, s->x, &s->norm, s->xn, 1);
 	run_rope_append(o, d, &s->rows, s->heads, s->key, s->value, s->pos,
-	    &(struct rotary){ s->freq, s->rows.width, 1 }, 1, H);
+	    &(struct rotary){ s->freq, s->rows.width, 1, 0 }, 1, H);
 	o->attend(d, s->out, NULL, &query, &s->rows);
 	o->matmul(d, s->x, s->out, &s->o, NULL, 1, 1);
 	run_ffn(o, d, s->x, &s->ffn, s->xn, s->gate, s->up, 1);
