@@ -8,6 +8,8 @@
  * The sums of a row do not depend on the other rows as long as all experts have few, and never on
  * the number of threads; what experts add to a row is summed in the order in which it chose
  * them. */
+#include <math.h>
+
 #include "cpu/cpu_blocks.h"
 #include "cpu/cpu_experts.h"
 
@@ -174,6 +176,20 @@ run_more(const struct few *f)
 /* ---- the whole ---- */
 
 static void
+activate_limited(float *gate, const float *up, size_t n, float limit)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		/* a NaN stays one */
+		const float g = gate[i] > limit ? limit : gate[i];
+		const float u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+
+		gate[i] = g / (1 + expf(-1.702F * g)) * (u + 1);
+	}
+}
+
+static void
 activate_item(void *arg, size_t place, int thread)
 {
 	const struct mixing *j = arg;
@@ -183,8 +199,11 @@ activate_item(void *arg, size_t place, int thread)
 	float *gate = hidden_of(j, e, 0) + i;
 
 	(void)thread;
-	(j->e->act == ACT_GELU_TANH ? j->d->simd->geglu : j->d->simd->swiglu)(gate, gate,
-	    hidden_of(j, e, 1) + i, F);
+	if (j->e->limit > 0)
+		activate_limited(gate, hidden_of(j, e, 1) + i, F, j->e->limit);
+	else
+		(j->e->act == ACT_GELU_TANH ? j->d->simd->geglu : j->d->simd->swiglu)(gate, gate,
+		    hidden_of(j, e, 1) + i, F);
 }
 
 /* A row: the weighted sum of what its experts add */

@@ -273,11 +273,17 @@ UNROLL		for (uint32_t c = 0; c < COLS_OF_THREAD; c++)
 }
 
 DEVICE float
-activated(float x, enum activation act)
+activated(float gate, float up, const struct experts &e)
 {
-	return act == ACT_GELU_TANH ?
-	    x / (1 + expf(-1.5957691216057308f * (x + 0.044715f * x * x * x))) :
-	    x / (1 + expf(-x));
+	if (e.limit > 0) {
+		gate = gate > e.limit ? e.limit : gate;
+		up = up > e.limit ? e.limit : up < -e.limit ? -e.limit : up;
+		return gate / (1 + expf(-1.702f * gate)) * (up + 1);
+	}
+	if (e.act == ACT_GELU_TANH)
+		return gate / (1 + expf(-1.5957691216057308f *
+		    (gate + 0.044715f * gate * gate * gate))) * up;
+	return gate / (1 + expf(-gate)) * up;
 }
 
 /* hidden <- act(gate . x) * (up . x); blockIdx.x is a tile of columns, blockIdx.y one of places. */
@@ -316,8 +322,8 @@ tiles_hidden(const struct expert_rows r, const float *x, const struct experts e)
 
 		if (row < t.n && col < F)
 			r.hidden[(size_t)(t.first + row) * F + col] = activated(gate[c] +
-			    (e.gate.bias != NULL ? e.gate.bias[bias] : 0), e.act) *
-			    (up[c] + (e.up.bias != NULL ? e.up.bias[bias] : 0));
+			    (e.gate.bias != NULL ? e.gate.bias[bias] : 0),
+			    up[c] + (e.up.bias != NULL ? e.up.bias[bias] : 0), e);
 	}
 }
 
@@ -386,8 +392,8 @@ step_hidden(const struct expert_rows r, const float *x, const struct experts e)
 
 	if (threadIdx.x % 32 == 0)
 		r.hidden[(size_t)blockIdx.y * F + o] = activated(gate +
-		    (e.gate.bias != NULL ? e.gate.bias[bias] : 0), e.act) *
-		    (up + (e.up.bias != NULL ? e.up.bias[bias] : 0));
+		    (e.gate.bias != NULL ? e.gate.bias[bias] : 0),
+		    up + (e.up.bias != NULL ? e.up.bias[bias] : 0), e);
 }
 
 /* A warp for each number of y; blockIdx.y is the row. */

@@ -45,11 +45,13 @@ struct expert_mats {
 	const float *bias;           /* device [M][out]; NULL: none */
 };
 
-/* Each is down . (act(gate . x) * up . x). */
+/* Each is down . (act(gate . x) * up . x); with a limit, as gpt-oss has it, down . (g sigmoid(1.702
+ * g) (u + 1)) with g = min(gate . x, limit) and u = up . x within +-limit. */
 struct experts {
 	struct router router;
 	struct expert_mats gate, up, down;      /* [F][D], [F][D], [D][F] */
 	enum activation act;         /* ACT_SILU or ACT_GELU_TANH */
+	float limit;                 /* 0: none */
 };
 
 /* The scratch of a call with N rows. A place is a row at one of its experts: there are N K, in the

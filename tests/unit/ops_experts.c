@@ -11,6 +11,7 @@ struct mixture {
 	int biased, corrected;
 	int lean;                    /* 1: all rows take experts 1 and 3, if K is 2 */
 	enum activation act;
+	float limit;
 };
 
 /* The numbers of a case */
@@ -132,10 +133,13 @@ route(const struct mixture *c, const struct numbers *s, const double *x, uint32_
 }
 
 static double
-activated(double x, enum activation act)
+activated(double x, double up, const struct mixture *c)
 {
-	return act == ACT_SILU ? x / (1 + exp(-x)) :
-	    x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+	if (c->limit > 0)
+		return fmin(x, c->limit) / (1 + exp(-1.702 * fmin(x, c->limit))) *
+		    (fmax(fmin(up, c->limit), -c->limit) + 1);
+	return up * (c->act == ACT_SILU ? x / (1 + exp(-x)) :
+	    x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))));
 }
 
 /* y[D] += weight times what expert e makes of x[D] */
@@ -151,9 +155,9 @@ add_expert(double *y, const struct mixture *c, const struct numbers *s, const do
 		const size_t b = (size_t)e * c->F + i;
 
 		hidden[i] = activated(dot(s->gate + at + (size_t)i * c->D, x, c->D) +
-		    (c->biased ? s->gate_bias[b] : 0), c->act) *
-		    (dot(s->up + at + (size_t)i * c->D, x, c->D) +
-		    (c->biased ? s->up_bias[b] : 0));
+		    (c->biased ? s->gate_bias[b] : 0),
+		    dot(s->up + at + (size_t)i * c->D, x, c->D) +
+		    (c->biased ? s->up_bias[b] : 0), c);
 	}
 	for (i = 0; i < c->D; i++)
 		y[i] += weight * (dot(s->down + at + (size_t)i * c->F, hidden, c->F) +
@@ -216,7 +220,7 @@ put_mats(struct device *d, struct memory *m, const float *w, const float *bias,
 static struct experts
 put_experts(struct device *d, struct memory *m, const struct mixture *c, const struct numbers *s)
 {
-	struct experts e = { .router = c->router, .act = c->act };
+	struct experts e = { .router = c->router, .act = c->act, .limit = c->limit };
 
 	e.router.experts = c->M;
 	e.router.chosen = c->K;
@@ -371,18 +375,21 @@ test_experts(void)
 			if (!in_sample())
 				continue;
 			test_mixture((struct mixture){ rows[i], 40, 24, 5, 2, types[t], plain,
-				0, 0, 0, ACT_SILU });
+				0, 0, 0, ACT_SILU, 0 });
 			test_mixture((struct mixture){ rows[i], 72, 20, 9, 3, types[t], sigmoid,
-				t == 1, 1, 0, ACT_SILU });
+				t == 1, 1, 0, ACT_SILU, 0 });
 			test_mixture((struct mixture){ rows[i], 40, 24, 5, 2, types[t], renormed,
-				1, 0, 1, ACT_SILU });
+				1, 0, 1, ACT_SILU, 0 });
 			test_mixture((struct mixture){ rows[i], 33, 17, 12, 4, types[t], greedy,
-				0, 0, 0, ACT_GELU_TANH });
+				0, 0, 0, ACT_GELU_TANH, 0 });
 		}
 	test_mixture((struct mixture){ 3, 264, 136, 130, 11, KV_BF16, renormed, 0, 0, 0,
-		ACT_SILU });
-	test_mixture((struct mixture){ 2, 40, 24, 1, 1, KV_F32, renormed, 0, 0, 0, ACT_SILU });
-	test_mixture((struct mixture){ 20, 40, 24, 6, 6, KV_F32, plain, 0, 0, 0, ACT_SILU });
+		ACT_SILU, 0 });
+	for (i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		test_mixture((struct mixture){ rows[i], 40, 24, 5, 2, KV_BF16, renormed, 1, 0, 0,
+			ACT_SILU, 1.5f });
+	test_mixture((struct mixture){ 2, 40, 24, 1, 1, KV_F32, renormed, 0, 0, 0, ACT_SILU, 0 });
+	test_mixture((struct mixture){ 20, 40, 24, 6, 6, KV_F32, plain, 0, 0, 0, ACT_SILU, 0 });
 	test_not_a_number(1);
 	test_not_a_number(33);
 	test_scale_rows(1, 1027);
