@@ -55,6 +55,15 @@ activations() {
 	n=$(sed 's/.*activations \([0-9]*\)\.\([0-9]\).*/\1\2/' <<<"$output")
 }
 
+@test "copies of quantised matrices in bf16 count" {
+	random_model wide --hidden 512 --ffn 2048 --layers 4
+	"$PYTHON" "$ROOT/tests/bin/mkquantised.py" wide int-channel bytes bytes.bf16
+	run -1 bash -c "ulimit -v $(($(least kv-prefill) + 30 * 1024)); kv-prefill -q -m bytes -j 1 -o o.kv doc.txt"
+	assert_output --regexp '^kv-prefill: cpu: needs [0-9.]+ MiB: weights 22\.8, cache of '
+	run -1 bash -c "ulimit -v $(($(least kv-prefill) + 31 * 1024)); kv-prefill -q -m bytes.bf16 -j 1 -o o.kv doc.txt"
+	assert_output --regexp '^kv-prefill: cpu: needs [0-9.]+ MiB: weights 0\.[0-9], cache of '
+}
+
 @test "the features of a retrieval head count, and of a prompt that runs layer by layer all of them" {
 	"$PYTHON" "$ROOT/tests/bin/mkhead.py" wide --model "$DEMO" --hidden 512 --embedding --layers 0,1,2 --head-dim 16
 	seq 8 1000 | sed p | sed p | sed p | sed p >long.ids

@@ -122,13 +122,17 @@ for name in "q_proj.input_scale", "k_scale", "v_scale":
 	done
 }
 
-@test "experts of a mixture are quantised each" {
-	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" qwen3_moe-bf16 experts "$DEMO/tokenizer.json"
-	for scheme in fp8-blocks int-channel nf4; do
-		mkquantised experts $scheme experts-$scheme experts-$scheme.bf16
-		kv-prefill -q -m experts-$scheme --ids --logits one.npy -o one.kv text.ids
-		kv-prefill -m experts-$scheme.bf16 --ids --logits other.npy -o other.kv text.ids
-		cmp one.npy other.npy
+@test "experts of a mixture are quantised each, and so are the matrices of latent attention" {
+	local family scheme
+	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" qwen3_moe-bf16 qwen3_moe "$DEMO/tokenizer.json" \
+		deepseek_v3-experts deepseek_v3 "$DEMO/tokenizer.json"
+	for family in qwen3_moe deepseek_v3; do
+		for scheme in fp8-blocks int-channel nf4; do
+			mkquantised $family $scheme $family-$scheme $family-$scheme.bf16
+			kv-prefill -q -m $family-$scheme --ids --logits one.npy -o one.kv text.ids
+			kv-prefill -m $family-$scheme.bf16 --ids --logits other.npy -o other.kv text.ids
+			cmp one.npy other.npy
+		done
 	done
 }
 

@@ -2,8 +2,8 @@
  *
  * The first byte says which configuration: one of a list, or JSON that follows. Then come a shape
  * and, for each tensor that a scheme may have, whether it is left out, has its right type and
- * shape, or others, and what is in it. Tensors are memory of exactly their size, so that what reads beside
- * one is found. What is accepted must become numbers in bf16, or be refused. */
+ * shape, or others, and what is in it. Tensors are memory of exactly their size, so that what reads
+ * beside one is found. What is accepted must become numbers in bf16, or be refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
