@@ -107,7 +107,7 @@ setup() {
 
 @test "latent attention, DeepSeek-V2 and V3, is what transformers computes, rows as its cache has them" {
 	recorded deepseek_v2 deepseek_v2-lite deepseek_v2-biases deepseek_v2-64 deepseek_v3 deepseek_v3-halves
-	recorded deepseek_v2-greedy deepseek_v2-experts deepseek_v3-experts
+	recorded deepseek_v3-wide deepseek_v2-greedy deepseek_v2-experts deepseek_v3-experts
 }
 
 @test "the text part of a model that sees images is what transformers computes" {

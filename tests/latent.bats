@@ -245,6 +245,15 @@ assert np.abs(a - b).max() / np.abs(b).max() < 0.02, np.abs(a - b).max() / np.ab
 	done
 }
 
+@test "weights in FP8 blocks, as DeepSeek-V3 is published, give the logits of the same numbers in bf16" {
+	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" deepseek_v3-experts experts "$DEMO/tokenizer.json"
+	"$PYTHON" "$ROOT/tests/bin/mkquantised.py" experts fp8-blocks fp8 bf16
+	kv-prefill -q -m fp8 --ids --logits one.npy -o one.kv "$F/short"
+	kv-prefill -q -m bf16 --ids --logits other.npy -o other.kv "$F/short"
+	cmp one.npy other.npy
+	python 'assert all(bytes(a.keys) == bytes(b.keys) for a, b in zip(s[0].layers, s[1].layers))' one.kv other.kv
+}
+
 # refused STATUS WORDS COMMAND ...: ends so, saying these words, and writes nothing
 refused() {
 	run "-$1" --separate-stderr "${@:3}"

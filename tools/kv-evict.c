@@ -136,7 +136,8 @@ main(int argc, char **argv)
 		head = *kv_reader_head(r);
 	}
 	input_refuse_residual(r, "no single row can be dropped: evict before kv-quantize");
-	if (policy_shares(evictor.options.policy) && head.model.kv_heads == 1)
+	if (evictor.options.policy != NULL && policy_shares(evictor.options.policy) &&
+	    head.model.kv_heads == 1)
 		warning("policy %s: a layer has one KV head, which has all of its budget",
 		    evictor.options.policy->name);
 	w = output_create(&head);

@@ -13,8 +13,7 @@ from array import array
 from collections import namedtuple
 
 from .hashing import xxh3, xxh3_128
-from .latent import wrong_latent
-from .rowstore import store_of, wrong_types
+from .rowstore import store_of, wrong_latent, wrong_types
 from .rowtypes import ITEM_SIZE, widen  # noqa: F401
 from .sequences import Lazy, Pieces, numbers
 
@@ -114,10 +113,10 @@ class Snapshot:
 
     def array(self, layer, name, g):
         """The numbers of these rows, a numpy array [rows][E] of f32. Needs numpy."""
-        if name == 'values' and 'latent_rank' in self.model:
-            return self.array(layer, 'keys', g)[:, :self.model['latent_rank']]
+        rank = self.model.get('latent_rank') if name == 'values' else None      # 4.26
+        name = 'keys' if rank else name
         return self.store(layer, name).numbers(self.head_rows(layer, name, g),
-                                               self.layers[layer].rows[g])
+                                               self.layers[layer].rows[g])[:, :rank]
 
 
 # ---- sizes, before anything is read (4) ----
@@ -153,8 +152,7 @@ def size_of_mass(before):
 def size_of_rows(name):
     def check(snapshot, section):
         store, layer = snapshot.store(section.layer, name), snapshot.layers[section.layer]
-        need(section.element == store.element,
-             f'element size {section.element} of {store.element}')
+        need(section.element == store.element, f'element size {section.element} of {store.element}')
         exactly(section, store.size(layer.total) if store.alike
                 else sum(map(store.size, layer.rows)))
     return check
@@ -302,9 +300,9 @@ ROPE_TYPE_KEYS = {
 SPARE_ROPE_TYPE_KEYS = {'yarn': {'query_beta': real_not_0}}
 # there only where they say something
 SPARE_MODEL_KEYS = {
-    'attention_multiplier': real_not_0, 'embedding_multiplier': real_not_0,
+    **dict.fromkeys(('attention_multiplier', 'embedding_multiplier', 'logits_scaling',
+                     'residual_multiplier'), real_not_0),
     'latent_nope': count(1, 1024), 'latent_rank': count(1, 1022), 'latent_value': count(1, 1024),
-    'logits_scaling': real_not_0, 'residual_multiplier': real_not_0,
     'mlp_bias': lambda v: v is True, 'experts': count(1, 1024), 'experts_chosen': count(1, 1024),
     'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
     'weights_rule': count(2, 2), 'window': count(1, (1 << 32) - 1),
@@ -332,9 +330,8 @@ def parse_head(snapshot, section, content):
          'documents: not below next_position')
     model = head['model']
     check_keys('model.', model, MODEL_KEYS, True, SPARE_MODEL_KEYS)
-    need(('experts' in model) == ('experts_chosen' in model) and
-         model.get('experts_chosen', 0) <= model.get('experts', 0),
-         'model.experts_chosen: not of the experts')
+    need(('experts' in model) == ('experts_chosen' in model) and model.get('experts_chosen', 0) <=
+         model.get('experts', 0), 'model.experts_chosen: not of the experts')
     need(model['query_heads'] % model['kv_heads'] == 0,
          f"query_heads {model['query_heads']} of kv_heads {model['kv_heads']}")
     rope = model['rope']

@@ -5,6 +5,7 @@ KV head of a quantised section are full: elements of dtype (kv-snapshot.md, 4.20
 from collections import namedtuple
 
 from . import kivi, rowtypes
+from .latent import wrong_latent  # noqa: F401
 
 TYPES = (*rowtypes.QUANTISED, *kivi.BITS)       # those that are quantised
 MOST = 4096                                     # the greatest residual

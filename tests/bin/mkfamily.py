@@ -204,6 +204,10 @@ CASES = {
         YARN, factor=40.0, mscale=1.0, mscale_all_dim=1.0), rope_interleave=True)),
     "deepseek_v3-halves": ("DeepseekV3", dict(
         LATENT, q_lora_rank=None, rope_interleave=False, attention_bias=True, num_mtp_layers=0)),
+    # the widths of the published models
+    "deepseek_v3-wide": ("DeepseekV3", dict(
+        LATENT, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        v_head_dim=128, hidden_size=16)),
     "deepseek_v2-greedy": ("DeepseekV2", dict(
         LATENT, first_k_dense_replace=0, topk_method="greedy", n_group=None, topk_group=None,
         norm_topk_prob=False, scoring_func="softmax")),
