@@ -1,22 +1,28 @@
 /* simd_blockdots.h - BLOCK_DOTS(), products of a few rows of x with rows of blocks, over the
  * products of a chunk: sums, no_sum(), add_chunk() and total() of the file that includes this */
 
-/* One row of x: a chunk is decoded and multiplied at once. */
+/* One row of x: a chunk is decoded and multiplied at once. behind: bytes behind the weight row that
+ * may be read */
 INLINE float
-one_dot(const struct x_chunk *x, const uint8_t *w, const enum weight_type type, size_t in)
+one_dot(const struct x_chunk *x, const uint8_t *w, const enum weight_type type, size_t in,
+    size_t behind)
 {
-	const size_t step = weight_row_bytes(type, CHUNK);
+	const size_t step = weight_row_bytes(type, CHUNK), last = in % CHUNK;
 	struct chunk c;
 	sums s = no_sum();
 	size_t i;
 
 	for (i = 0; i + CHUNK <= in; i += CHUNK, w += step, x++) {
 		decode(&c, w, type);
-		s = add_chunk(s, &c, x, type);
+		s = add_chunk(s, &c, x, type, CHUNK);
 	}
-	if (i < in) {
-		decode_part(&c, w, type, in - i);
-		s = add_chunk(s, &c, x, type);
+	if (last > 0 && weight_block(type) == 32 &&
+	    behind >= step - weight_row_bytes(type, last)) {
+		decode_begin(&c, w, type, last);
+		s = add_chunk(s, &c, x, type, last);
+	} else if (last > 0) {
+		decode_part(&c, w, type, last);
+		s = add_chunk(s, &c, x, type, CHUNK);
 	}
 	return total(s);
 }
@@ -50,7 +56,8 @@ block_dots(const struct block_product *p, const enum weight_type type)
 		const float *bias = p->bias == NULL ? NULL : p->bias + r;
 
 		if (p->N == 1) {
-			put_dot(p->y + r, one_dot(p->x, w, type, p->in), bias, p->add);
+			put_dot(p->y + r, one_dot(p->x, w, type, p->in,
+			    (p->rows - r - 1) * bytes), bias, p->add);
 			continue;
 		}
 		decode_row(p->decoded, w, type, p->in);
@@ -59,7 +66,7 @@ block_dots(const struct block_product *p, const enum weight_type type)
 			sums s = no_sum();
 
 			for (i = 0; i < chunks; i++)
-				s = add_chunk(s, &p->decoded[i], &x[i], type);
+				s = add_chunk(s, &p->decoded[i], &x[i], type, CHUNK);
 			put_dot(p->y + n * p->ldy + r, total(s), bias, p->add);
 		}
 	}

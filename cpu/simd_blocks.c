@@ -69,10 +69,23 @@ no_sum(void)
 	return _mm256_setzero_ps();
 }
 
+/* Eight minima from the g-th on; 0 behind n channels */
+INLINE __m256
+first_mins(const struct chunk *w, int g, const size_t n)
+{
+	const __m256i at = _mm256_add_epi32(_mm256_set1_epi32(16 * g),
+	    _mm256_setr_epi32(0, 16, 32, 48, 64, 80, 96, 112));
+	const __m256 all = _mm256_load_ps(w->min + g);
+
+	return n == CHUNK ? all : _mm256_and_ps(all, _mm256_castsi256_ps(
+	    _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), at)));
+}
+
 /* sum += the products of a chunk. The products of 32 codes are added by fours, and each eight of
- * these have two scales. */
+ * these have two scales. n: channels that count */
 INLINE sums
-add_chunk(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type)
+add_chunk(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type,
+    const size_t n)
 {
 	const __m256i pairs = _mm256_set_epi32(1, 1, 1, 1, 0, 0, 0, 0);
 	const __m256i ones = _mm256_set1_epi16(1), high = _mm256_set1_epi8((char)0x80);
@@ -80,7 +93,7 @@ add_chunk(sums sum, const struct chunk *w, const struct x_chunk *x, const enum w
 	__m256 by;
 	size_t v;
 
-UNROLL	for (v = 0; v < CHUNK / 32; v++) {
+UNROLL	for (v = 0; 32 * v < n; v++) {
 		a = _mm256_xor_si256(_mm256_load_si256((const void *)(w->code + 32 * v)), high);
 		b = _mm256_sign_epi8(_mm256_load_si256((const void *)(x->code + 32 * v)), a);
 		four = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(a), b), ones);
@@ -91,8 +104,8 @@ UNROLL	for (v = 0; v < CHUNK / 32; v++) {
 		sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(four), by, sum);
 	}
 	if (has_min(type)) {
-		sum = _mm256_fmadd_ps(_mm256_load_ps(w->min), _mm256_load_ps(x->sum), sum);
-		sum = _mm256_fmadd_ps(_mm256_load_ps(w->min + 8), _mm256_load_ps(x->sum + 8), sum);
+		sum = _mm256_fmadd_ps(first_mins(w, 0, n), _mm256_load_ps(x->sum), sum);
+		sum = _mm256_fmadd_ps(first_mins(w, 8, n), _mm256_load_ps(x->sum + 8), sum);
 	}
 	return sum;
 }
@@ -116,12 +129,13 @@ no_sum(void)
 }
 
 INLINE sums
-add_chunk(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type)
+add_chunk(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type,
+    const size_t n)
 {
 	size_t g, i;
 	int s;
 
-	for (g = 0; g < SCALES; g++) {
+	for (g = 0; 16 * g < n; g++) {
 		for (s = 0, i = 16 * g; i < 16 * g + 16; i++)
 			s += (w->code[i] - 128) * x->code[i];
 		sum += (float)s * (w->scale[g] * x->scale[g]);

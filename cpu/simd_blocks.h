@@ -361,6 +361,24 @@ decode(struct chunk *c, const uint8_t *w, const enum weight_type type)
 		decode_blocks(c, w, type);
 }
 
+/* As decode(), for the first n channels of blocks of 32 only: the others, and their scales, are
+ * anything. What is behind them is read, up to a whole chunk. */
+INLINE void
+decode_begin(struct chunk *c, const uint8_t *w, const enum weight_type type, size_t n)
+{
+	const size_t bytes = weight_row_bytes(type, 32);
+	size_t g;
+
+	if (type == WEIGHT_MXFP4)
+		mxfp4_scales(c->scale, w);
+	else
+		halves_twice(c->scale, w, bytes);
+	if (has_min(type))
+		halves_twice(c->min, w + 2, bytes);
+	for (g = 0; 32 * g < n; g += 2)
+		pair_codes(c->code + 32 * g, w + g * bytes, type);
+}
+
 /* As decode(), for the first n channels only, whole blocks; the others are 0. Nothing behind them
  * is read. */
 INLINE void

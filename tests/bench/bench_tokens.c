@@ -1,8 +1,8 @@
 /* bench_tokens.c - seconds that a model takes for a prompt, and for a token behind it
  *
  * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled [TYPE]]]]. Prints two numbers, of
- * processor time, so that they say something on a busy machine, too: the prompt, and the median of
- * the steps. Loading does not count; a short prompt runs before. With "filled" there is no prompt,
+ * processor time, so that they say something on a busy machine, too, with several threads of the
+ * clock: the prompt, and the median of the steps. MODEL is a folder or a GGUF file. Loading does not count; a short prompt runs before. With "filled" there is no prompt,
  * and the steps stand behind TOKENS rows of random numbers, of this type (rowtype.h). peer.py puts
  * them beside those of another program. */
 #include <stdio.h>
@@ -74,6 +74,7 @@ int
 main(int argc, char **argv)
 {
 	const int bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
+	const int threads = argc > 5 ? atoi(argv[5]) : 1;
 	const enum kv_row_type type = argc > 7 ? kv_row_type_named(argv[7]) : 0;
 	struct model *m;
 	struct dev *dev;
@@ -83,8 +84,8 @@ main(int argc, char **argv)
 		fail("usage: bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled [TYPE]]]]");
 	if (argc > 7 && type == 0)
 		fail("no such type of rows");
-	bench_cpu_time = 1;
-	if ((dev = cpu_ops.open(0, argc > 5 ? atoi(argv[5]) : 1, err, sizeof err)) == NULL ||
+	bench_cpu_time = threads == 1;
+	if ((dev = cpu_ops.open(0, threads, err, sizeof err)) == NULL ||
 	    model_load(argv[1], &cpu_ops, dev, &m, err, sizeof err) != 0)
 		fail(err);
 	if (bf16 && !(m->products_in_bf16 = cpu_ops.products_in_bf16(dev, 1)))

@@ -2,11 +2,12 @@
 """peer.py - prompts and steps beside llama.cpp or transformers, on the same weights, in turns
 
 usage: peer.py BUILD MODEL (--llama GGUF [--no-flash] | --transformers f32|bf16)
-               [--tokens N ...] [--rows N ...] [--steps N] [--rounds N]
+               [--tokens N ...] [--rows N ...] [--steps N] [--rounds N] [--threads N]
                [--products TYPE ...] [--row-types TYPE ...] [--start] [--head]
 
-Processor time of one thread each, so that the figures hold on a busy machine; medians. MODEL is a
-folder, GGUF the same weights (peer_gguf.py). --tokens are the lengths of prompts, --rows those of
+Processor time of one thread each, so that the figures hold on a busy machine; medians. With
+--threads it is the clock's time of so many (prompts and steps beside llama.cpp alone). MODEL is a
+folder, GGUF the same weights (peer_gguf.py), or both are the same GGUF file. --tokens are the lengths of prompts, --rows those of
 the caches behind which a step is measured, without values none. --row-types measures steps behind
 quantised rows of these types, llama.cpp's of the same (-hadamard: see its LLAMA_ATTN_ROT_DISABLE),
 beside our own in the weights' type. --start measures loading and the first token instead. Run it
@@ -39,6 +40,7 @@ def options():
     p.add_argument("--rows", type=int, nargs="*", default=[512, 2048, 8192])
     p.add_argument("--steps", type=int, default=16)
     p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--threads", type=int, default=1)
     p.add_argument("--products", nargs="+", default=["f32"])
     p.add_argument("--row-types", nargs="*", default=[], metavar="TYPE")
     p.add_argument("--start", action="store_true", help="loading and the first token")
@@ -62,7 +64,8 @@ def measure_prompts(o, peer, name):
     for tokens in o.tokens:
         ways = {name: lambda: (peer.prompt(tokens),)}
         for products in o.products:
-            ways[products] = lambda p=products: figures.seconds_of(*program, tokens, 1, p, 1)
+            ways[products] = lambda p=products: figures.seconds_of(*program, tokens, 1, p,
+                                                                 o.threads)
         found = figures.in_turns(o.rounds, ways)
         for products in o.products:
             figures.row(f"prompt of {tokens}, products in {products}", o.model.name,
@@ -75,7 +78,8 @@ def measure_steps(o, peer, name):
         peer.fill(rows)
         found = figures.in_turns(o.rounds, {
             name: lambda: (statistics.median(peer.steps(o.steps)),),
-            "ours": lambda: figures.seconds_of(*program, rows, o.steps, "f32", 1, "filled")})
+            "ours": lambda: figures.seconds_of(*program, rows, o.steps, "f32", o.threads,
+                                               "filled")})
         figures.row(f"step behind {rows} rows", o.model.name, found["ours"][1], name,
                     found[name][0])
 
@@ -135,7 +139,8 @@ def main():
     if o.row_types:
         measure_row_types(o, module, where, name)
         return
-    peer = module.Peer(*where, max(o.tokens + o.rows) + o.steps + 64)
+    more = {"threads": o.threads} if o.llama else {}
+    peer = module.Peer(*where, max(o.tokens + o.rows) + o.steps + 64, **more)
     measure_prompts(o, peer, name)
     measure_steps(o, peer, name)
 

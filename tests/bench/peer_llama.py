@@ -1,4 +1,5 @@
-"""peer_llama.py - llama.cpp, as llama-cpp-python has it, for peer.py: one thread, batches of 512"""
+"""peer_llama.py - llama.cpp, as llama-cpp-python has it, for peer.py: batches of 512; processor time
+of one thread, with several the clock"""
 
 import random
 import time
@@ -10,10 +11,10 @@ import llama_cpp
 ROW_TYPES = {"f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q8_0": 8}
 
 
-def open_model(gguf, flash, rows, row_type="f16"):
+def open_model(gguf, flash, rows, row_type="f16", threads=1):
     kind = ROW_TYPES[row_type.removesuffix("-hadamard")]
-    return llama_cpp.Llama(str(gguf), n_ctx=rows, n_batch=512, n_ubatch=512, n_threads=1,
-                           n_threads_batch=1, flash_attn=flash, type_k=kind, type_v=kind,
+    return llama_cpp.Llama(str(gguf), n_ctx=rows, n_batch=512, n_ubatch=512, n_threads=threads,
+                           n_threads_batch=threads, flash_attn=flash, type_k=kind, type_v=kind,
                            verbose=False)
 
 
@@ -31,8 +32,9 @@ def describe():
 
 
 class Peer:
-    def __init__(self, gguf, flash, rows, row_type="f16"):
-        self.llama = open_model(gguf, flash, rows, row_type)
+    def __init__(self, gguf, flash, rows, row_type="f16", threads=1):
+        self.llama = open_model(gguf, flash, rows, row_type, threads)
+        self.now = time.process_time if threads == 1 else time.perf_counter
         self.rows = 0
         self.llama.eval(self.ids(48))
 
@@ -40,9 +42,9 @@ class Peer:
         return [random.randrange(1000, self.llama.n_vocab()) for _ in range(n)]
 
     def timed(self, n):
-        ids, begin = self.ids(n), time.process_time()
+        ids, begin = self.ids(n), self.now()
         self.llama.eval(ids)
-        return time.process_time() - begin
+        return self.now() - begin
 
     def prompt(self, tokens):
         self.llama.reset()

@@ -222,6 +222,38 @@ test_whole(const struct type *t, size_t in)
 	free(y);
 }
 
+/* A row is not changed by the row behind it, whose scale is not a number: where a row has no whole
+ * chunk, that of the next one may be read. */
+static void
+test_neighbours(const struct type *t, size_t in)
+{
+	enum { ROWS = 9, BAD = 4 };
+	struct weights w = random_weights(t, in, ROWS);
+	float *x = floats(in, 2), *bias = floats(ROWS, 3), *y = floats(ROWS, 3), *want, *got;
+	const size_t row = weight_row_bytes(t->type, in);
+	int k;
+
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+
+		want = multiplied(d, &w, x, bias, y, 1, 0);
+		memset(w.blocks + BAD * row, 0x7f, row);
+		got = multiplied(d, &w, x, bias, y, 1, 0);
+		got[BAD] = want[BAD];
+		verdict(memcmp(got, want, ROWS * sizeof *got) == 0,
+		    "%s, %s: a row has other bytes before a row that is not finite", d->name,
+		    weight_type_name(t->type));
+		memcpy(w.blocks + BAD * row, w.blocks, row);
+		free(want);
+		free(got);
+	}
+	free_weights(&w);
+	free(x);
+	free(bias);
+	free(y);
+}
+
 /* bf16, for prompts: weights and x are rounded */
 static void
 test_bf16_panels(const struct type *t, size_t N, size_t in, size_t out)
@@ -328,6 +360,7 @@ test_blocks(void)
 		test_product(t, 64, 256, 9, 0);
 		test_product(t, 65, 7 * block, 70, 1);
 		test_whole(t, 11 * block);
+		test_neighbours(t, 11 * block);
 		test_bf16_panels(t, 70, 2 * 2048 + 256, 50);
 		test_embedding(t, 13 * block);
 		test_not_finite(t);
