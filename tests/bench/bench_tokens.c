@@ -2,9 +2,10 @@
  *
  * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled [TYPE]]]]. Prints two numbers, of
  * processor time, so that they say something on a busy machine, too, with several threads of the
- * clock: the prompt, and the median of the steps. MODEL is a folder or a GGUF file. Loading does not count; a short prompt runs before. With "filled" there is no prompt,
- * and the steps stand behind TOKENS rows of random numbers, of this type (rowtype.h). peer.py puts
- * them beside those of another program. */
+ * clock: the prompt, and the median of the steps. MODEL is a folder or a GGUF file. Loading does
+ * not count; a short prompt runs before. With "filled" there is no prompt, and the steps stand
+ * behind TOKENS rows of random numbers, of this type (rowtype.h). peer.py puts them beside those of
+ * another program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

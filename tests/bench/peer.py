@@ -7,8 +7,9 @@ usage: peer.py BUILD MODEL (--llama GGUF [--no-flash] | --transformers f32|bf16)
 
 Processor time of one thread each, so that the figures hold on a busy machine; medians. With
 --threads it is the clock's time of so many (prompts and steps beside llama.cpp alone). MODEL is a
-folder, GGUF the same weights (peer_gguf.py), or both are the same GGUF file. --tokens are the lengths of prompts, --rows those of
-the caches behind which a step is measured, without values none. --row-types measures steps behind
+folder, GGUF the same weights (peer_gguf.py), or both are the same GGUF file. --tokens are the
+lengths of prompts, --rows those of the caches behind which a step is measured, without values none.
+--row-types measures steps behind
 quantised rows of these types, llama.cpp's of the same (-hadamard: see its LLAMA_ATTN_ROT_DISABLE),
 beside our own in the weights' type. --start measures loading and the first token instead. Run it
 under taskset, on one core, with a Python that has the peer.

@@ -1,5 +1,6 @@
-"""peer_llama.py - llama.cpp, as llama-cpp-python has it, for peer.py: batches of 512; processor time
-of one thread, with several the clock"""
+"""peer_llama.py - llama.cpp, as llama-cpp-python has it, for peer.py: batches of 512
+
+Processor time of one thread; with several the clock."""
 
 import random
 import time
