@@ -149,7 +149,7 @@ setup() {
 @test "keys move to other positions by the rotary embedding of their model and layer" {
 	local name pairs=()
 	text_ids 40
-	for name in llama-linear llama-yarn ministral3 glm4 ernie4_5 phi llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3; do
+	for name in llama-linear llama-yarn ministral3 glm4 ernie4_5 phi llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3 deepseek_v2-lite deepseek_v3; do
 		kv-prefill -m "$(family $name)" --ids --dtype f32 --mass -o full.kv ids
 		kv-score --method h2o full.kv >x.kv
 		kv-evict -q --rate 0.4 x.kv -o a.$name.kv

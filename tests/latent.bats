@@ -277,6 +277,11 @@ refused() {
 	refused 4 'trained for weights' kv-prefill -m "$m" --ids --retrieval-head "$DEMO/retrieval-head" -o x.kv "$F/short"
 }
 
+@test "a GPU refuses latent attention, and says what computes it" {
+	PATH=$O/emulated:$PATH refused 5 'multi-head latent attention: a GPU has no kernels for it (--device cpu computes it)' \
+		kv-prefill -m "$F/deepseek_v2" --device cuda --ids -o x.kv "$F/short"
+}
+
 @test "a folder whose ranks do not fit its tensors, and a snapshot of other widths, are refused" {
 	local key
 	for key in kv_lora_rank:48:'self_attn.kv_a_proj_with_mqa.weight' qk_nope_head_dim:8:'self_attn.q_b_proj.weight' \

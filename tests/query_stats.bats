@@ -31,7 +31,7 @@ counts() {
 	local name
 	kv-prefill -m "$DEMO" --ids --dtype f32 --observe 200 --query-stats -o x.kv 200.ids
 	"$PYTHON" "$ORACLE/query_sums.py" 1e-6 x.kv
-	for name in qwen3 granite phi3-partial smollm3 llama-yarn phi3-longrope olmo2 gemma3 mistral-window glm4 ministral3 olmo3-yarn cohere2; do
+	for name in qwen3 granite phi3-partial smollm3 llama-yarn phi3-longrope olmo2 gemma3 mistral-window glm4 ministral3 olmo3-yarn cohere2 deepseek_v3; do
 		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name $name "$DEMO/tokenizer.json"
 		kv-prefill -m $name --ids --dtype f32 --observe 56 --query-stats -o x.kv <(seq 5 60)
 		"$PYTHON" "$ORACLE/query_sums.py" 3e-6 x.kv

@@ -39,8 +39,10 @@ def check_head(new, olds, shifts, firsts, l, g):
         if positions[at:at + n] != want:
             raise Wrong(f"{where}: positions {positions[at:at + n]}, want {want}")
         width, freq = widths(old, l)
-        raw = embed(old.array(l, "keys", g).astype(float)[stay], -np.outer(pos[stay], freq), width)
-        moved = embed(raw, np.outer(want, freq), width)
+        base = old.model.get("latent_rank", 0)
+        raw = embed(old.array(l, "keys", g).astype(float)[stay], -np.outer(pos[stay], freq), width,
+                    base)
+        moved = embed(raw, np.outer(want, freq), width, base)
         error = abs(keys[at:at + n] - moved)
         if (error > abs(moved) * UNIT[old.head["dtype"]] * 1.01 + SUBNORMAL).any():
             raise Wrong(f"{where}: keys off by up to {error.max():g}")

@@ -29,9 +29,10 @@ def queries_before(snapshot, l, first):
     freq, factor = renumber.frequencies(model), model['rope'].get('attention_factor', 1)
     if 'window_theta' in model['rope'] and l not in model.get('whole_layers', ()):
         freq, factor = model['rope']['window_theta'] ** (-np.arange(width // 2) * 2 / width), 1
+    base = model.get('latent_rank', 0)
     for h in range(len(q)):
-        q[h] = renumber.embed(q[h], -np.outer(at, freq[:width // 2]), width)
-        q[h, :, :width] /= factor
+        q[h] = renumber.embed(q[h], -np.outer(at, freq[:width // 2]), width, base)
+        q[h, :, base:base + width] /= factor
     return q[:, at >= first]
 
 
@@ -50,9 +51,11 @@ def main(limit, path):
         stats = layer.query_stats
         q = queries_before(snapshot, l, stats.first)
         E, half = q.shape[2], renumber.turned(snapshot.model, l) // 2
+        base = snapshot.model.get('latent_rank', 0)
         good = good and stats.n == q.shape[1]
         for h, one in enumerate(q):
-            moduli = np.hypot(one[:, :half], one[:, half:2 * half]).sum(axis=0)
+            moduli = np.hypot(one[:, base:base + half],
+                              one[:, base + half:base + 2 * half]).sum(axis=0)
             products = (one.T @ one)[np.tril_indices(E)]
             for what, got, want in (('sums', stats.sums, one.sum(axis=0)),
                                     ('moduli', stats.moduli, moduli),

@@ -74,13 +74,13 @@ def frequencies(model):
     return freq
 
 
-def embed(x, angle, width):
-    """x[rows][E] f64, the first channels turned by angle[rows][width/2]"""
+def embed(x, angle, width, first=0):
+    """x[rows][E] f64, the channels from `first` on turned by angle[rows][width/2]"""
     if width == 0:
         return x
-    a, b = np.split(x[:, :width], 2, axis=1)
-    return np.hstack([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle),
-                      x[:, width:]])
+    a, b = np.split(x[:, first:first + width], 2, axis=1)
+    return np.hstack([x[:, :first], a * np.cos(angle) - b * np.sin(angle),
+                      b * np.cos(angle) + a * np.sin(angle), x[:, first + width:]])
 
 
 def check_layer(old, new, l, freq, unit):
@@ -90,9 +90,9 @@ def check_layer(old, new, l, freq, unit):
         if new.layers[l].positions[g] != want:
             raise Wrong(f"layer {l} KV head {g}: positions {new.layers[l].positions[g]}, "
                         f"want {want}")
-        width = turned(old.model, l)
-        raw = embed(old.array(l, "keys", g).astype(float), -np.outer(pos, freq), width)
-        keys = embed(raw, np.outer(want, freq), width)
+        width, first = turned(old.model, l), old.model.get("latent_rank", 0)
+        raw = embed(old.array(l, "keys", g).astype(float), -np.outer(pos, freq), width, first)
+        keys = embed(raw, np.outer(want, freq), width, first)
         error = abs(new.array(l, "keys", g) - keys)
         if (error > abs(keys) * unit * 1.01 + SUBNORMAL).any():
             raise Wrong(f"layer {l} KV head {g}: keys off by up to {error.max():g}")
