@@ -38,6 +38,12 @@ int kv_write_tokens(struct kv_writer *w, const struct kv_tokens *tokens);
 int kv_load_logits(struct kv_reader *r, const float **logits);
 int kv_write_logits(struct kv_writer *w, const float *logits);
 
+/* ---- SINk: learned sinks, 4.27 ---- */
+
+/* *sinks <- logits [H], a term each of the denominator of its head's softmax. */
+int kv_load_sinks(struct kv_reader *r, const float **sinks);
+int kv_write_sinks(struct kv_writer *w, uint32_t layer, const float *sinks);
+
 /* ---- oBSq: observation queries, 4.5 ---- */
 
 struct kv_queries {

@@ -1,4 +1,5 @@
-/* codec_queries.c - the observation queries of a layer: oBSq (4.5) */
+/* codec_queries.c - the observation queries of a layer, oBSq (4.5), and the sinks of their softmax,
+ * SINk (4.27) */
 
 #include "codec.h"
 #include "layout.h"
@@ -44,4 +45,22 @@ kv_write_queries(struct kv_writer *w, uint32_t layer, const struct kv_queries *q
 	put32(front + QUERIES_SOURCE, q->n_own > 0 ? OBSERVED_RUN : OBSERVED_STORED);
 	put32(front + QUERIES_COUNT, q->n);
 	return kv_write(w, kv_kind_type(KV_OBSQ), layer, (unsigned)element, spans, 5);
+}
+
+int
+kv_load_sinks(struct kv_reader *r, const float **sinks)
+{
+	const void *data;
+	int code = kv_load_kind(r, KV_SINK, "kv_load_sinks", &data);
+
+	*sinks = code == KV_OK ? data : NULL;
+	return code;
+}
+
+int
+kv_write_sinks(struct kv_writer *w, uint32_t layer, const float *sinks)
+{
+	const struct kv_span span = { sinks, kv_writer_head(w)->model.query_heads * sizeof *sinks };
+
+	return kv_write(w, kv_kind_type(KV_SINK), layer, 4, &span, 1);
 }

@@ -95,19 +95,17 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 	case KV_PAGE:
 	case KV_CLUS:
 	case KV_LOWR:
+	case KV_RHDK:
 		if (h->kind == KV_BITS)
 			element = 2;
 		if (h->element_size != element)
 			return kv_bad(why, "element size %u, must be %zu", h->element_size,
 			    element);
-		return at_least(h, INDEX_HEAD, 1, why);
+		return at_least(h, h->kind == KV_RHDK ? head_keys_data(0) : INDEX_HEAD, 1, why);
+	case KV_SINK:
+		return exactly(h, 4 * (uint64_t)m->query_heads, why);
 	case KV_LGTS:
 		return exactly(h, 4 * (uint64_t)m->vocabulary, why);
-	case KV_RHDK:
-		if (h->element_size != element)
-			return kv_bad(why, "element size %u, must be %zu", h->element_size,
-			    element);
-		return at_least(h, head_keys_data(0), 1, why);
 	case KV_EVNT:
 		return at_least(h, 24, 4, why);
 	case KV_ENDS:
@@ -126,9 +124,20 @@ kv_size_check(const struct kv_head *head, const struct kv_row_store *rows,
 int
 kv_content_is_checked(enum kv_kind kind)
 {
-	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_QSTA || kind == KV_SCOR ||
-	    kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV ||
+	return kind == KV_POSN || kind == KV_SINK || kind == KV_OBSQ || kind == KV_QSTA ||
+	    kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV ||
 	    kv_kind_is(kind, KV_PER_ROW) || kv_kind_is(kind, KV_INDEX);
+}
+
+static int
+check_sinks(const uint8_t *p, uint64_t n, struct kv_message *why)
+{
+	uint64_t h;
+
+	for (h = 0; h < n; h++)
+		if ((get32(p + 4 * h) & ~F32_SIGN) >= F32_INFINITY)
+			return kv_bad(why, "the sink of query head %llu is not finite", (ull)h);
+	return KV_OK;
 }
 
 static int
@@ -372,6 +381,8 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 	switch (h->kind) {
 	case KV_POSN:
 		return kv_rows_get(rows, head, data, h->raw_size, why);
+	case KV_SINK:
+		return check_sinks(data, h->raw_size / 4, why);
 	case KV_OBSQ:
 		return check_queries(head, h, data, why);
 	case KV_QSTA:

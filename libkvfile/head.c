@@ -15,6 +15,7 @@ const struct head_field kv_model_fields[] = {
 	{ "architecture", TEXT, AT(architecture), 0, 0, 0, 0 },
 	{ "attention_bias", FLAG, AT(attention_bias), 0, 0, 0, 0 },
 	{ "attention_multiplier", REAL, AT(attention_multiplier), 0, 0, 0, 1 },
+	{ "attention_sinks", FLAG, AT(attention_sinks), 0, 0, 0, 1 },
 	{ "attention_softcap", REAL, AT(attention_softcap), 0, 0, 0, 1 },
 	{ "embedding_multiplier", REAL, AT(embedding_multiplier), 0, 0, 0, 1 },
 	{ "experts", COUNT, AT(experts), 1, 1024, 0, 1 },

@@ -89,6 +89,7 @@ struct kv_model {
 	double embedding_multiplier;
 	double logits_scaling;
 	double residual_multiplier;
+	int attention_sinks;            /* 1: each softmax has a learned sink, SINk, 4.27 */
 	double attention_softcap;       /* bounds of q.k and of logits; 0: none */
 	double logits_softcap;
 	/* positions that a query sees, its own included, in layers that are not whole; 0: all,

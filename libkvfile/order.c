@@ -73,6 +73,18 @@ step_other(const struct kv_order *o, const struct kv_header *h, struct kv_messag
 	return KV_OK;
 }
 
+/* Learned sinks are known where queries are, so that their attention can be computed. */
+static int
+check_sinks(const struct kv_order *o, const struct kv_header *h, uint64_t place,
+    struct kv_message *why)
+{
+	if (h->kind == KV_SINK && !o->sinks)
+		return kv_bad(why, "HEAD has no attention_sinks");
+	if (h->kind == KV_OBSQ && o->sinks && o->next != place)
+		return kv_bad(why, "wrong order: SINk of layer %u is missing before it", h->layer);
+	return KV_OK;
+}
+
 int
 kv_order_step(struct kv_order *o, const struct kv_header *h, struct kv_message *why)
 {
@@ -97,7 +109,7 @@ kv_order_step(struct kv_order *o, const struct kv_header *h, struct kv_message *
 		return kv_bad(why, "wrong order: must not stand after %s",
 		    label_at(o, o->next - 1, last));
 	}
-	if (check_left_out(o, place, why) != KV_OK)
+	if (check_left_out(o, place, why) != KV_OK || check_sinks(o, h, place, why) != KV_OK)
 		return why->code;
 	o->next = place + 1;
 	return KV_OK;

@@ -8,10 +8,11 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Sections that this version knows have a fixed place each: HEAD 0, TOKS 1, eleven for
- * each layer, LGTS and so on. */
+/* Sections that this version knows have a fixed place each: HEAD 0, TOKS 1, as many for
+ * each layer as it has kinds, LGTS and so on. */
 struct kv_order {
 	uint32_t layers;        /* L; 0 until HEAD was read */
+	int sinks;              /* 1: attention_sinks, SINk must stand before oBSq */
 	uint64_t next;          /* the first place that is still allowed; 0 at the start */
 };
 

@@ -163,6 +163,7 @@ open_head(struct kv_reader *r)
 		    r->head.model.latent_rank != 0 ? "there" : "not there",
 		    features & KV_FEATURE_LATENT ? "set" : "not set");
 	r->order.layers = r->head.model.layers;
+	r->order.sinks = r->head.model.attention_sinks;
 	r->state = STATE_PASSED;
 	return KV_OK;
 }

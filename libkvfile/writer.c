@@ -418,6 +418,7 @@ start(struct kv_writer *w, const struct kv_span *head)
 	uint8_t preamble[KV_PREAMBLE];
 
 	w->order.layers = w->head.model.layers;
+	w->order.sinks = w->head.model.attention_sinks;
 	kv_preamble_put(preamble, (kv_head_is_quantised(&w->head) ? KV_FEATURE_ROW_TYPES : 0) |
 	    (w->head.model.latent_rank != 0 ? KV_FEATURE_LATENT : 0));
 	if (kv_output_put(&w->out, preamble, sizeof preamble, &w->error) == KV_OK &&

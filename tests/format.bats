@@ -28,6 +28,8 @@ check() {
 @test "gate scores are arrays for each KV head" { check gate_scores_arrays; }
 @test "non-causal attention is what the writer was given, in KV heads without rows too" { check noncausal; }
 @test "non-causal attention is arrays for each KV head" { check noncausal_arrays; }
+@test "learned sinks are what the writer was given, where layers have them" { check sinks; }
+@test "learned sinks take their part of the attention that the Python module computes" { check sinks_arrays; }
 @test "values that are channels of keys are those that the writer put into the keys, and have no bytes" { check latent; }
 @test "the indexes of the vectors are what numpy makes of their keys" { check indexes; }
 @test "kvread.py exits with 0, 1, 2, 3 or 5" { check program; }

@@ -9,6 +9,7 @@ those with full rows behind them, goodkivi.py and badkivi.py those with KIVI's t
 goodquerystats.py and badquerystats.py those with query statistics, goodvaluenorms.py and
 badvaluenorms.py those with norms of value outputs, goodgatescores.py and badgatescores.py those
 with gate scores, goodnoncausal.py and badnoncausal.py those with non-causal attention,
+goodsinks.py and badsinks.py those with learned sinks,
 goodlatent.py and badlatent.py those with latent attention,
 badrowvalues.py what the last three have; kvwrite.py is the writer, kvrow.py and kvkivi.py quantise
 rows, kvhead.py puts full ones behind. The .dump beside a passed vector is made by
@@ -31,6 +32,7 @@ import badnoncausal
 import badquerystats
 import badresidual
 import badrows
+import badsinks
 import badvaluenorms
 import good
 import goodgatescores
@@ -40,6 +42,7 @@ import goodnoncausal
 import goodquerystats
 import goodresidual
 import goodrows
+import goodsinks
 import goodvaluenorms
 
 
@@ -55,14 +58,14 @@ def main(arguments):
                                       goodresidual.vectors(), goodkivi.vectors(),
                                       goodquerystats.vectors(), goodvaluenorms.vectors(),
                                       goodgatescores.vectors(), goodnoncausal.vectors(),
-                                      goodlatent.vectors()):
+                                      goodlatent.vectors(), goodsinks.vectors()):
         write(os.path.join(folder, 'passed'), f'{name}.kv', data)
     for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors(),
                                                 badjson.vectors(), badrows.vectors(),
                                                 badresidual.vectors(), badkivi.vectors(),
                                                 badquerystats.vectors(), badvaluenorms.vectors(),
                                                 badgatescores.vectors(), badnoncausal.vectors(),
-                                                badlatent.vectors()):
+                                                badlatent.vectors(), badsinks.vectors()):
         write(os.path.join(folder, 'failed'), f'{name}.kv', data)
         write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
 

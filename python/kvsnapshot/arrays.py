@@ -123,6 +123,11 @@ class Layer:
         """f32 [H][W][E], after rotary embedding: those that kv-prefill --observe keeps"""
         return self._per_head(self._raw.queries and self._raw.queries.data, 'query_heads')
 
+    @cached_property
+    def sinks(self):
+        """f32 [H]: logits of the learned sinks of the softmax, or None"""
+        return None if self._raw.sinks is None else np.array(self._raw.sinks, '<f4')
+
     @property
     def query_positions(self):
         """u32 [W], ascending; from next_position on those of tokens that are not stored"""
@@ -204,7 +209,7 @@ class Layer:
     def attention(self, g):
         """f32 [R][W][S]: the attention that the observation queries of the query heads of KV head g
         pay to its rows: a softmax for each query over the rows that it sees, and the own keys that
-        it sees."""
+        it sees; and a learned sink where the model has them."""
         R, keys = self.model['query_heads'] // self.model['kv_heads'], self.keys[g]
         queries, at = self.queries[g * R:(g + 1) * R], self.query_positions.astype(np.int64)
         rows, own = len(keys), self.own_keys[g]
@@ -219,8 +224,14 @@ class Layer:
             seen &= positions > at[:, None] - self.window
         logits = np.where(seen, logits, -np.inf)
         top = logits.max(axis=2, keepdims=True, initial=np.float32(-1e30))
+        sinks = 0
+        if self.sinks is not None:
+            sinks = self.sinks[g * R:(g + 1) * R, None, None]
+            top = np.maximum(top, sinks)
+            sinks = np.exp(sinks - top)
         weights = np.exp(logits - top)
-        return (weights / np.maximum(weights.sum(axis=2, keepdims=True), 1e-30))[:, :, :rows]
+        whole = weights.sum(axis=2, keepdims=True) + sinks
+        return (weights / np.maximum(whole, 1e-30))[:, :, :rows]
 
 
 class Snapshot:

@@ -8,19 +8,20 @@ rowscores.py and valuenorms.py."""
 import struct
 from collections import namedtuple
 
-from . import indexes, querystats, rowscores, valuenorms
+from . import indexes, querystats, rowscores, sinks, valuenorms
 from .content import MIB, NONE, PARSERS, SIZES, Bad, Snapshot, Unsupported, need, parse_other
 from .hashing import lz4_block, xxh3
 
 MAGIC = b'\x8bKVS\r\n\x1a\n'
 MARK = b'\xabKVS'
 OF_LAYER = tuple((name, name.isupper()) for name in (
-    'POSN oBSq qSTa mASS pAID vNRM gATE nCAU sCOR KEYS bITS pAGE cLUS lOWR VALS').split())
+    'POSN SINk oBSq qSTa mASS pAID vNRM gATE nCAU sCOR KEYS bITS pAGE cLUS lOWR VALS').split())
 AFTER_LAYERS = (('LGTS', False), ('rHDk', False), ('eVNt', False), ('pROv', False),
                 ('iNDX', False), ('ENDS', True))
-SIZE_RULES = {**SIZES, **indexes.SIZES, **querystats.SIZES, **rowscores.SIZES, **valuenorms.SIZES}
+SIZE_RULES = {**SIZES, **indexes.SIZES, **querystats.SIZES, **rowscores.SIZES,
+              **sinks.SIZES, **valuenorms.SIZES}
 CONTENTS = {**PARSERS, **indexes.PARSERS, **querystats.PARSERS, **rowscores.PARSERS,
-            **valuenorms.PARSERS}
+            **sinks.PARSERS, **valuenorms.PARSERS}
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 
 Block = namedtuple('Block', 'stored_size codec raw_hash stored_hash')

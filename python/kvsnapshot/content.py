@@ -68,6 +68,7 @@ class Layer:
         self.rows = rows                     # [G]
         self.total = sum(rows)
         self.alike = alike                   # all KV heads have the same rows
+        self.sinks = None                    # [H] of the softmax, where queries are
         self.queries = None
         self.query_stats = None              # querystats.py
         self.mass = None                     # [G][query heads of it] Numbers
@@ -303,7 +304,8 @@ SPARE_MODEL_KEYS = {
     **dict.fromkeys(('attention_multiplier', 'embedding_multiplier', 'logits_scaling',
                      'residual_multiplier'), real_not_0),
     'latent_nope': count(1, 1024), 'latent_rank': count(1, 1022), 'latent_value': count(1, 1024),
-    'mlp_bias': lambda v: v is True, 'experts': count(1, 1024), 'experts_chosen': count(1, 1024),
+    **dict.fromkeys(('mlp_bias', 'attention_sinks'), lambda v: v is True),
+    **dict.fromkeys(('experts', 'experts_chosen'), count(1, 1024)),
     'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
     'weights_rule': count(2, 2), 'window': count(1, (1 << 32) - 1),
     'whole_layers': lambda v: type(v) is list and v != [] and all(map(count(0, 4095), v)) and
@@ -571,10 +573,6 @@ def logical_digest(sections):
     return xxh3_128(b''.join(said))
 
 
-def parse_padding(snapshot, section, content):
-    """Nothing: SIZES leaves no byte."""
-
-
 def parse_other(snapshot, section, content):
     place = snapshot if section.layer == NONE else snapshot.layers[section.layer]
     place.others.append((section.type, content))
@@ -585,16 +583,15 @@ PARSERS = {
     'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid,
     'KEYS': parse_rows('keys'), 'VALS': parse_rows('values'), 'LGTS': parse_logits,
     'rHDk': parse_head_keys, 'eVNt': parse_events, 'pROv': parse_provenance,
-    'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
+    'iNDX': parse_index, 'ENDS': parse_end, 'pADD': lambda *_: None}
 
 # by the type of a section: what its header must say, (snapshot so far, section)
 SIZES = {
     'HEAD': lambda _, s: need(s.raw_size <= MIB, 'longer than 1 MiB'),
-    'TOKS': lambda _, s: is_array(s), 'POSN': size_of_positions,
+    'TOKS': lambda _, s: is_array(s), 'POSN': size_of_positions, 'mASS': size_of_mass(0),
     'oBSq': lambda _, s: need(s.raw_size >= 8, f'raw size {s.raw_size}'),
-    'mASS': size_of_mass(0), 'pAID': size_of_mass(LABEL),
-    'KEYS': size_of_rows('keys'), 'VALS': size_of_rows('values'),
+    'pAID': size_of_mass(LABEL), 'KEYS': size_of_rows('keys'), 'VALS': size_of_rows('values'),
     'LGTS': lambda snapshot, s: exactly(s, 4 * snapshot.model['vocabulary']),
     'eVNt': lambda _, s: is_array(s), 'pROv': lambda _, s: need(s.raw_size, 'no line'),
-    'iNDX': size_of_index, 'ENDS': lambda _, s: exactly(s, 64),
-    'pADD': lambda _, s: need(s.raw_size == 0, 'has content')}
+    'iNDX': size_of_index, 'pADD': lambda _, s: need(s.raw_size == 0, 'has content'),
+    'ENDS': lambda _, s: exactly(s, 64)}

@@ -108,6 +108,8 @@ model_json(const struct kv_model *m)
 	put_multiplier(o, "embedding_multiplier", m->embedding_multiplier);
 	put_multiplier(o, "residual_multiplier", m->residual_multiplier);
 	put_multiplier(o, "logits_scaling", m->logits_scaling);
+	if (m->attention_sinks)
+		put_value(o, "attention_sinks", json_true());
 	put_multiplier(o, "attention_softcap", m->attention_softcap);
 	put_multiplier(o, "logits_softcap", m->logits_softcap);
 	if (m->window != 0)

@@ -100,8 +100,9 @@ print_model(const struct kv_model *m)
 	printf(LINE "%s, %u layers, %u query heads, %u KV heads, head width %u, model width %u, "
 	    "ffn %u, vocabulary %u\n", "model", shown(m->architecture), m->layers, m->query_heads,
 	    m->kv_heads, m->head_width, m->hidden, m->ffn, m->vocabulary);
-	printf(LINE "norm eps %g, %s%s, %s\n", "", m->norm_eps,
+	printf(LINE "norm eps %g, %s%s%s, %s\n", "", m->norm_eps,
 	    m->attention_bias ? "attention bias" : "no attention bias",
+	    m->attention_sinks ? ", learned sinks" : "",
 	    m->mlp_bias ? ", MLP bias" : "",
 	    m->tied_embeddings ? "tied embeddings" : "separate embeddings");
 	if (m->experts != 0)

@@ -24,6 +24,7 @@ import check_latent
 import check_querystats
 import check_residual
 import check_rowscores
+import check_sinks
 import check_valuenorms
 import good
 import goodrows
@@ -290,7 +291,8 @@ CHECKS = (passed, failed, regenerate, truncation, flipped, logical, blocks, cont
           check_querystats.query_stats_arrays, check_valuenorms.value_norms,
           check_valuenorms.value_norms_arrays, check_rowscores.gate_scores,
           check_rowscores.gate_scores_arrays, check_rowscores.noncausal,
-          check_rowscores.noncausal_arrays, check_latent.latent)
+          check_rowscores.noncausal_arrays, check_latent.latent,
+          check_sinks.sinks, check_sinks.sinks_arrays)
 
 
 def update():

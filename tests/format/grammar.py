@@ -23,6 +23,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
 import good                                       # noqa: E402
 import goodgatescores                             # noqa: E402
 import goodlatent                                 # noqa: E402
+import goodsinks                                  # noqa: E402
 import goodnoncausal                              # noqa: E402
 import goodquerystats                             # noqa: E402
 import goodresidual                               # noqa: E402
@@ -33,8 +34,8 @@ import kvread                                     # noqa: E402
 import kvrow                                      # noqa: E402
 from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
 
-KNOWN = ('TOKS POSN oBSq qSTa mASS pAID vNRM gATE nCAU sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS '
-         'rHDk eVNt pROv pADD qXYz qXYZ qpYZ XTRA').split()
+KNOWN = ('TOKS POSN SINk oBSq qSTa mASS pAID vNRM gATE nCAU sCOR KEYS bITS pAGE cLUS lOWR VALS '
+         'LGTS rHDk eVNt pROv pADD qXYz qXYZ qpYZ XTRA').split()
 COUNTS = (0, 1, 2, 3, 4, 7, 8, 9, 11, 64, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 24) - 1,
           1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32,
           (1 << 53) + 1,
@@ -328,6 +329,8 @@ def edit_section(r, sections):
         s.set(log(r, 2, 2) if what < 4 else edit_words(r, s.content))
     elif s.type in ('sCOR', 'pAID') and what < 3:
         s.set(edit_label(r, s.content))
+    elif s.type == 'SINk' and what < 4:
+        s.set(edit_words(r, s.content))
     elif s.type == 'qSTa' and what < 4:
         s.set(edit_stats(r, s.content))
     elif s.type in OF_ROWS and what < 4:
@@ -436,6 +439,15 @@ def with_norms(r):
     return out
 
 
+def with_sinks(r):
+    """Learned sinks in some layers, often in all that have queries; at times HEAD says nothing of
+    them."""
+    out = goodsinks.with_sinks(
+        good.small(window=r.choice((None, [5, 7], [9])), tools=good.TOOLS),
+        layers=r.choice((None, None, [], [0], [1], [0, 1])))
+    return goodsinks.with_flag(out, False) if r.random() < .1 else out
+
+
 def other_width(r, E, often):
     """Some channels of E that are rotated, and layers in which none is."""
     rope = {}
@@ -477,7 +489,7 @@ def with_latent(r):
 
 
 def sound(r):
-    kind = r.randrange(13)
+    kind = r.randrange(14)
     if kind == 12:
         return with_latent(r)
     if kind == 0:
@@ -500,6 +512,8 @@ def sound(r):
         return with_stats(r)
     if kind == 11:
         return with_norms(r)
+    if kind == 13:
+        return with_sinks(r)
     h = r.choice([h for _, h in good.families()])
     return good.sections(h, [[[0]]] * h['model']['layers'], [0], tools=good.TOOLS)
 

@@ -100,6 +100,8 @@ def lines(snapshot):
             yield (f'layer {n} head {g} rows {len(positions)} positions {span(positions)} '
                    f'keys {xxh3(snapshot.head_rows(n, "keys", g)):016x} '
                    f'values {xxh3(snapshot.head_rows(n, "values", g)):016x}')
+        if layer.sinks is not None:
+            yield f'layer {n} sinks {xxh3(bytes(layer.sinks.view)):016x}'
         if layer.queries:
             yield (f'layer {n} queries {len(layer.queries.positions)} source '
                    f'{layer.queries.source} positions {span(layer.queries.positions)} '
@@ -169,6 +171,8 @@ def as_json(snapshot):
     for layer in snapshot.layers:
         entry = {'rows': layer.rows, 'positions': layer.positions,
                  'keys': layer.keys.hex(), 'values': layer.values.hex()}
+        if layer.sinks is not None:
+            entry['sinks'] = layer.sinks
         if layer.queries:
             entry['queries'] = {'source': layer.queries.source, 'data': layer.queries.data.hex(),
                                 'own': layer.queries.own.hex(),

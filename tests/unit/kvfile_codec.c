@@ -167,13 +167,14 @@ write_tensor(struct kv_writer *w, const char *type, uint32_t l)
 }
 
 static struct kv_writer *
-begin(const char *file, unsigned flags)
+begin(const char *file, unsigned flags, int sinks)
 {
 	const struct kv_tokens tokens = { 5, ids };
 	struct kv_head head;
 	struct kv_writer *w;
 
 	sample_head(&head, &small_sample);
+	head.model.attention_sinks = sinks;
 	check(kv_create(file, &head, flags, &w) == KV_OK &&
 	    kv_write_tokens(w, &tokens) == KV_OK, "%s", kv_writer_error(w));
 	return w;
@@ -188,10 +189,11 @@ write_all(const char *file, unsigned flags)
 	const struct kv_values mass = { NULL, QUERY_HEADS * ROWS, values };
 	const struct kv_values paid = { "tokens over=max", QUERY_HEADS * ROWS, values };
 	const struct kv_values score = { "", HEADS * ROWS, values + 3 };
-	struct kv_writer *w = begin(file, flags);
+	struct kv_writer *w = begin(file, flags, 1);
 	size_t i;
 
 	write_rows(w, 0);
+	OK(kv_write_sinks(w, 0, logits));
 	OK(kv_write_queries(w, 0, &queries[0]));
 	OK(kv_write_query_stats(w, 0, &stats));
 	OK(kv_write_values(w, KV_MASS, 0, &mass));
@@ -202,6 +204,7 @@ write_all(const char *file, unsigned flags)
 		OK(kv_write_index(w, 0, &indexes[i]));
 	write_tensor(w, "VALS", 0);
 	write_rows(w, 1);
+	OK(kv_write_sinks(w, 1, logits + 1));
 	OK(kv_write_queries(w, 1, &queries[1]));
 	write_tensor(w, "KEYS", 1);
 	write_tensor(w, "VALS", 1);
@@ -306,6 +309,8 @@ check_bytes(struct kv_reader *r, const struct kv_section *sec)
 	memset(want, 0, sizeof want);
 	if (kv_kind_is(sec->kind, KV_INDEX))
 		n = index_bytes(want, &indexes[sec->kind - KV_BITS], kv_reader_keys(r));
+	else if (sec->kind == KV_SINK)
+		n = (size_t)(put_bytes(want, logits + sec->layer, 4 * QUERY_HEADS) - want);
 	else if (sec->kind == KV_OBSQ)
 		n = queries_bytes(want, &queries[sec->layer], query_pos);
 	else if (sec->kind == KV_QSTA)
@@ -338,7 +343,10 @@ check_section(struct kv_reader *r, const struct kv_section *sec)
 
 	if (kv_kind_is(sec->kind, KV_INDEX))
 		check_index(r, sec, &indexes[sec->kind - KV_BITS]);
-	else if (sec->kind == KV_OBSQ)
+	else if (sec->kind == KV_SINK) {
+		check(kv_load_sinks(r, &l) == KV_OK, "%s", kv_reader_error(r));
+		SAME(l, logits + sec->layer, 4 * QUERY_HEADS);
+	} else if (sec->kind == KV_OBSQ)
 		check_queries(r, sec, &queries[sec->layer]);
 	else if (sec->kind == KV_QSTA)
 		check_query_stats(r, sec);
@@ -391,7 +399,7 @@ check_round_trip(unsigned flags)
 static struct kv_writer *
 stand(int keys)
 {
-	struct kv_writer *w = begin("/dev/null", 0);
+	struct kv_writer *w = begin("/dev/null", 0, 0);
 
 	write_rows(w, 0);
 	if (keys)
@@ -475,7 +483,7 @@ check_refused(void)
 static void
 refuse_head_keys(struct kv_head_keys k, const char *message)
 {
-	struct kv_writer *w = begin("/dev/null", 0);
+	struct kv_writer *w = begin("/dev/null", 0, 0);
 
 	write_rows(w, 0);
 	write_tensor(w, "KEYS", 0);

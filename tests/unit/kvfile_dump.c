@@ -105,6 +105,16 @@ see_tokens(struct dump *d, struct kv_reader *r)
 }
 
 static void
+see_sinks(struct dump *d, struct kv_reader *r, uint32_t l)
+{
+	const uint32_t H = kv_reader_head(r)->model.query_heads;
+	const float *sinks;
+
+	check(kv_load_sinks(r, &sinks) == KV_OK, "%s", kv_reader_error(r));
+	has(d, "layer %u sinks %016llx", l, hash(sinks, H * sizeof *sinks));
+}
+
+static void
 see_queries(struct dump *d, struct kv_reader *r, uint32_t l)
 {
 	const struct kv_head *head = kv_reader_head(r);
@@ -255,6 +265,8 @@ see_section(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 
 	if (sec->kind == KV_TOKS)
 		see_tokens(d, r);
+	else if (sec->kind == KV_SINK)
+		see_sinks(d, r, sec->layer);
 	else if (sec->kind == KV_OBSQ)
 		see_queries(d, r, sec->layer);
 	else if (sec->kind == KV_QSTA)
@@ -273,8 +285,9 @@ see_section(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 static int
 lines_about_codecs(const char *text)
 {
-	static const char *const words[] = { " queries ", " own keys ", " mass ", " paid ",
-	    " value norms ", " scores ", " non-causal ", " bits of ", " pages of ", " clusters of ",
+	static const char *const words[] = { " sinks ", " queries ", " own keys ", " mass ",
+	    " paid ", " value norms ", " scores ", " non-causal ", " bits of ", " pages of ",
+	    " clusters of ",
 	    " low rank ", "tokens ",
 	    "logits ", "retrieval head " };
 	char line[2048];
