@@ -202,23 +202,46 @@ list_rows(const struct plan *p, struct attend_job *j, size_t g)
 		list[i - j->first] = (uint32_t)(at[i / c->rows] * c->rows + i % c->rows);
 }
 
-/* o[E] and lse (each NULL = not wanted) <- query row m of a job that has run, normalised */
+/* *lse <- log(exp(*lse) + exp(sink)). Returns the part of this sum that *lse had. */
+static float
+add_sink(float *lse, float sink)
+{
+	const float top = *lse > sink ? *lse : sink, rows = expf(*lse - top);
+	const float sum = rows + expf(sink - top);
+
+	*lse = top + logf(sum);
+	return rows / sum;
+}
+
+/* o[E] and lse (each NULL = not wanted) <- query row m of a job that has run, normalised; sink: of
+ * its head, NULL: none */
 static void
-finish_job(const struct plan *p, const struct attend_job *j, size_t m, float *o, float *lse)
+finish_job(const struct plan *p, const struct attend_job *j, size_t m, float *o, float *lse,
+    const float *sink)
 {
 	const float *from = j->o + m * PADDED(j->E);
-	float sum = 0, scale;
+	float sum = 0, scale, all;
 	size_t i;
 
 	for (i = 0; i < 16; i++)
 		sum += j->l[m * 16 + i];
 	scale = sum == 0 ? 0 : 1 / sum;
+	all = sum == 0 ? -INFINITY : j->m[m] + logf(sum);
+	if (sink != NULL)
+		scale *= add_sink(&all, *sink);
 	if (lse != NULL)
-		*lse = sum == 0 ? -INFINITY : j->m[m] + logf(sum);
+		*lse = all;
 	for (i = 0; o != NULL && i < j->E; i++)
 		o[i] = from[i] * scale;
 	if (o != NULL && cpu_transformed(rows_v_type(p->rows)) && p->rows->recent == NULL)
 		p->simd->transform(o, j->E, 1);
+}
+
+/* The sink of query row `at` / H, head `at` % H; NULL: none */
+static const float *
+sink_of(const struct plan *p, size_t at)
+{
+	return p->query->sinks == NULL ? NULL : p->query->sinks + at % p->H;
 }
 
 /* A block of query rows of one KV head over one split of its rows. The last query rows, which
@@ -259,7 +282,8 @@ attend_item(void *arg, size_t item, int thread)
 	for (m = 0; m < j.M; m++) {
 		at = (n0 + m / p->R) * p->H + g * p->R + m % p->R;
 		finish_job(p, &j, m, o == NULL ? NULL : o + at * p->E,
-		    lse == NULL ? NULL : lse + at);
+		    lse == NULL ? NULL : lse + at,
+		    p->splits > 1 ? NULL : sink_of(p, at));
 	}
 }
 
@@ -271,7 +295,8 @@ combine_splits(void *arg, size_t item, int thread)
 	const struct plan *p = a->plan;
 	const size_t NH = p->N * p->H, E = p->E;
 	const float *part = a->part_lse + item;
-	float *o = a->o == NULL ? NULL : a->o + item * E, top = -INFINITY, sum = 0, weight;
+	const float *sink = sink_of(p, item);
+	float *o = a->o == NULL ? NULL : a->o + item * E, top = -INFINITY, sum = 0, weight, lse;
 	size_t c, e;
 
 	(void)thread;
@@ -287,10 +312,12 @@ combine_splits(void *arg, size_t item, int thread)
 		for (e = 0; o != NULL && e < E; e++)
 			o[e] += weight * a->part_o[(c * NH + item) * E + e];
 	}
+	lse = sum == 0 ? -INFINITY : top + logf(sum);
+	weight = sink == NULL ? 1 : add_sink(&lse, *sink);
 	for (e = 0; o != NULL && e < E && sum != 0; e++)
-		o[e] /= sum;
+		o[e] = o[e] / sum * weight;
 	if (a->lse != NULL)
-		a->lse[item] = sum == 0 ? -INFINITY : top + logf(sum);
+		a->lse[item] = lse;
 }
 
 /* Scratch of attend(): of the threads, and the results of the splits where there are several */

@@ -14,6 +14,7 @@ struct reduce_call {
 	const uint32_t *n;
 	size_t R, G;
 	enum reduce how;
+	const float *sinks;          /* [H]; NULL: none */
 	float *lse;                  /* [H] */
 };
 
@@ -21,9 +22,12 @@ static void
 lse_item(void *arg, size_t h, int thread)
 {
 	const struct reduce_call *j = arg;
+	float lse = j->simd->lse(j->score + h * j->stride, j->n[h / j->R]);
 
 	(void)thread;
-	j->lse[h] = j->simd->lse(j->score + h * j->stride, j->n[h / j->R]);
+	if (j->sinks != NULL)
+		cpu_add_lse(&lse, j->sinks + h, 1);
+	j->lse[h] = lse;
 }
 
 /* PART entries of all KV heads, in their order: joint[g] may lie on scores of KV head g / R,
@@ -62,11 +66,11 @@ longest_list(const uint32_t *n, size_t G)
 
 void
 cpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, struct counts n,
-    uint32_t H, uint32_t G, enum reduce how)
+    const float *sinks, uint32_t H, uint32_t G, enum reduce how)
 {
 	const size_t longest = longest_list(n.n, G);
 	struct reduce_call j = { .simd = d->simd, .joint = joint, .score = score, .stride = stride,
-	    .n = n.n, .G = G, .how = how };
+	    .n = n.n, .G = G, .how = how, .sinks = sinks };
 
 	if (d->error[0] != '\0')
 		return;

@@ -361,6 +361,8 @@ op_attend_each cpu_attend_each;
 op_attend_apart cpu_attend_apart;
 op_attend_mass cpu_attend_mass;
 op_lse_merge cpu_lse_merge;
+/* lse[n] <- that of the terms of both. A NaN stays. */
+void cpu_add_lse(float *lse, const float *other, size_t n);
 op_query_stats cpu_query_stats;
 op_value_norms cpu_value_norms;
 op_activate cpu_activate;

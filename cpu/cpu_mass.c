@@ -93,15 +93,17 @@ void
 cpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *query,
     const struct layer_rows *rows, const struct layer_rows *own, enum over_queries over)
 {
+	struct query bare = *query;
 	struct plan p, po = { 0 };
 	struct call a = { .d = d, .plan = &p, .mass = mass, .stride = stride, .over = over };
 	struct call b = { .d = d, .plan = &po };
 	const size_t queries = (size_t)query->N * query->H, lses = round_up(queries, 16);
 	size_t floats, h;
 
+	bare.sinks = NULL;
 	if (d->error[0] != '\0' || cpu_refuse_recent(d, rows, "window mass") ||
 	    !cpu_attend_plan(d, &p, query, rows, NULL) ||
-	    (own != NULL && !cpu_attend_plan(d, &po, query, own, NULL)))
+	    (own != NULL && !cpu_attend_plan(d, &po, &bare, own, NULL)))
 		return;
 	floats = cpu_attend_floats(d, &p, 0);
 	if (own != NULL && floats < cpu_attend_floats(d, &po, 0))

@@ -306,9 +306,8 @@ cpu_softcap(struct dev *d, float *x, size_t n, float cap)
 		cpu_run(d, softcap_part, &c, (n + MIX_PART - 1) / MIX_PART, n);
 }
 
-/* lse[n] <- that of the rows of both. A NaN stays. */
-static void
-merge_lse(float *lse, const float *other, size_t n)
+void
+cpu_add_lse(float *lse, const float *other, size_t n)
 {
 	float high, low;
 	size_t i;
@@ -324,7 +323,7 @@ void
 cpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
 {
 	if (d->error[0] == '\0')
-		merge_lse(lse, other, n);
+		cpu_add_lse(lse, other, n);
 }
 
 void

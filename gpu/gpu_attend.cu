@@ -215,9 +215,8 @@ fits_tensor_cores(const struct rows *c, enum kv_dtype dtype, const float *o, con
 	    ((uintptr_t)o | (uintptr_t)q) % 8 == 0;
 }
 
-void
-gpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
-    const struct layer_rows *l)
+static void
+attend(struct dev *d, float *o, float *lse, const struct query *query, const struct layer_rows *l)
 {
 	struct rows c;
 
@@ -237,4 +236,19 @@ gpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
 		attend_dtype<bf16>(d, o, lse, query, &c);
 	else
 		attend_dtype<f16>(d, o, lse, query, &c);
+}
+
+void
+gpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct layer_rows *l)
+{
+	struct attention a = { .o = o, .lse = lse, .query = *query, .rows = l, .chosen = NULL };
+	struct sinks_call sinks;
+
+	if (query->sinks == NULL)
+		attend(d, o, lse, query, l);
+	else if (gpu_sinks_of(d, &sinks, &a, 1)) {
+		attend(d, o, a.lse, &a.query, l);
+		gpu_add_sinks(d, &sinks, 1);
+	}
 }

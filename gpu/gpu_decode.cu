@@ -233,17 +233,31 @@ chosen_rows_of(struct dev *d, struct rows *c, struct row_list *list, const struc
 	return 1;
 }
 
+static void
+attend_chosen(struct dev *d, const struct attention *a)
+{
+	struct query all = a->query;
+	struct decode_call w = {};
+
+	all.pos = NULL;
+	if (all.H > 0 && gpu_one_query_row(d, &all) &&
+	    chosen_rows_of(d, &w.c, &w.list, a->rows, all.H, a->chosen))
+		attend_decode(d, a->o, a->lse, &w, &all, a->rows);
+}
+
 void
 gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const struct layer_rows *l,
     const struct chosen *chosen)
 {
-	struct query all = *query;
-	struct decode_call w = {};
+	struct attention a = { .o = o, .lse = NULL, .query = *query, .rows = l, .chosen = chosen };
+	struct sinks_call sinks;
 
-	all.pos = NULL;
-	if (query->H > 0 && gpu_one_query_row(d, query) &&
-	    chosen_rows_of(d, &w.c, &w.list, l, query->H, chosen))
-		attend_decode(d, o, NULL, &w, &all, l);
+	if (query->sinks == NULL)
+		attend_chosen(d, &a);
+	else if (gpu_sinks_of(d, &sinks, &a, 1)) {
+		attend_chosen(d, &a);
+		gpu_add_sinks(d, &sinks, 1);
+	}
 }
 
 /* One launch of all; splits: used_splits() of each */
@@ -302,11 +316,11 @@ plan_one(struct dev *d, struct decode_call *w, const struct attention *a)
 	struct query query;
 
 	return !has_quantised(a->rows) && gpu_rows_of_call(d, w, &query, a) &&
-	    plan_call(d, w, a->o, a->chosen == NULL ? a->lse : NULL, &query, a->rows->dtype);
+	    plan_call(d, w, a->o, a->lse, &query, a->rows->dtype);
 }
 
-int
-gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
+static void
+attend_each(struct dev *d, const struct attention *a, uint32_t n)
 {
 	struct decode_call w[TOGETHER];
 	uint32_t splits[TOGETHER], together = 0;
@@ -323,7 +337,7 @@ gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 		}
 		if (!plan_one(d, to, &a[i])) {
 			if (a[i].chosen != NULL)
-				gpu_attend_chosen(d, a[i].o, &a[i].query, rows, a[i].chosen);
+				attend_chosen(d, &a[i]);
 			else
 				gpu_attend(d, a[i].o, a[i].lse, &a[i].query, rows);
 			continue;
@@ -342,5 +356,27 @@ gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 	}
 	if (together > 0)
 		attend_together(d, w, splits, together, dtype);
+}
+
+int
+gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
+{
+	struct sinks_call sinks[TOGETHER];
+	struct attention some[TOGETHER];
+	uint32_t i, j, now, with_sinks = 0;
+
+	for (i = 0; i < n; i++)
+		with_sinks += a[i].query.sinks != NULL;
+	for (i = 0; i < n && with_sinks > 0; i += now) {
+		now = min(n - i, TOGETHER);
+		for (j = 0; j < now; j++)
+			some[j] = a[i + j];
+		if (!gpu_sinks_of(d, sinks, some, now))
+			return 1;
+		attend_each(d, some, now);
+		gpu_add_sinks(d, sinks, now);
+	}
+	if (with_sinks == 0)
+		attend_each(d, a, n);
 	return 1;
 }

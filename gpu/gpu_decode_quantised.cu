@@ -347,7 +347,7 @@ plan_one(struct dev *d, struct decode_call *w, struct row_formats *f, const stru
 	if (!has_quantised(a->rows) || !gpu_rows_of_call(d, w, &query, a) ||
 	    !gpu_formats_of(d, f, a->rows, "attend") || !takes(d, w, *f, a->o, query.q))
 		return 0;
-	complete(d, w, *f, a->o, a->chosen == NULL ? a->lse : NULL, &query);
+	complete(d, w, *f, a->o, a->lse, &query);
 	return 1;
 }
 

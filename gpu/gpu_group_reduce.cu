@@ -135,7 +135,8 @@ UNROLL		for (int e = 0; e < EACH; e++)
  * any, since joint may be score. */
 static __global__ void __launch_bounds__(THREADS)
 reduce_columns(float *joint, const float *score, size_t stride, const struct lse *parts,
-    uint32_t n_parts, const struct lists l, uint32_t G, uint32_t R, enum reduce how)
+    uint32_t n_parts, const float *sinks, const struct lists l, uint32_t G, uint32_t R,
+    enum reduce how)
 {
 	DYN_SHARED(float, lse);                      /* [H], all [G][COLUMNS] */
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, H = G * R;
@@ -151,6 +152,8 @@ reduce_columns(float *joint, const float *score, size_t stride, const struct lse
 		if (lane < n_parts)
 			sum = parts[h * PARTS + lane];
 		sum = warp_lse(sum);
+		if (sinks != NULL)
+			sum = add_lse(sum, { sinks[h], 1 });
 		if (lane == 0)
 			lse[h] = sum.sum > 0 ? sum.most + logf(sum.sum) : 0;
 	}
@@ -175,7 +178,8 @@ reduce_columns(float *joint, const float *score, size_t stride, const struct lse
 
 /* One block for each query head; each thread sums, then the first adds the sums */
 static __global__ void __launch_bounds__(THREADS)
-reference_lse(float *lse, const float *score, size_t stride, const struct lists l, uint32_t R)
+reference_lse(float *lse, const float *score, size_t stride, const float *sinks,
+    const struct lists l, uint32_t R)
 {
 	SHARED(float[THREADS], part);
 	const uint32_t h = blockIdx.x, n = l.n[h / R] + grown(l);
@@ -196,6 +200,12 @@ reference_lse(float *lse, const float *score, size_t stride, const struct lists 
 		return;
 	for (int t = 1; t < THREADS; t++)
 		sum += part[t];
+	if (sinks != NULL) {
+		const struct lse all = add_lse({ most, sum }, { sinks[h], 1 });
+
+		most = all.most;
+		sum = all.sum;
+	}
 	lse[h] = sum > 0 ? most + logf(sum) : 0;
 }
 
@@ -234,20 +244,21 @@ copy_scores(float *joint, const float *score, size_t stride, const struct lists 
 
 static void
 reduce_by_reference(struct dev *d, float *joint, const float *score, size_t stride,
-    const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
+    const float *sinks, const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
 {
 	float *lse = (float *)gpu_scratch(d, SCRATCH_PARTS, H * sizeof *lse);
 
 	if (lse == NULL)
 		return;
-	LAUNCH(d, reference_lse, H, THREADS, 0, lse, score, stride, *l, H / G);
+	LAUNCH(d, reference_lse, H, THREADS, 0, lse, score, stride, sinks, *l,
+	    H / G);
 	LAUNCH(d, reference_reduce, parts_of(l->most, THREADS), THREADS, 0, joint, score, stride,
 	    lse, *l, G, H / G, how);
 }
 
 static void
 reduce_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
-    const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
+    const float *sinks, const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
 {
 	/* of a list that grows, more where it is just short enough for parts of a round less */
 	const unsigned n = l->most == l->longest ? parts_of(l->most, part_rows(l->most)) :
@@ -259,12 +270,13 @@ reduce_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
 		return;
 	LAUNCH_PDL(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G);
 	LAUNCH_PDL(d, reduce_columns, parts_of(l->most, COLUMNS), THREADS,
-	    (H + G * COLUMNS) * sizeof(float), joint, score, stride, parts, n, *l, G, H / G, how);
+	    (H + G * COLUMNS) * sizeof(float), joint, score, stride, parts, n, sinks, *l, G,
+	    H / G, how);
 }
 
 void
 gpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, struct counts n,
-    uint32_t H, uint32_t G, enum reduce how)
+    const float *sinks, uint32_t H, uint32_t G, enum reduce how)
 {
 	struct lists l;
 
@@ -276,9 +288,9 @@ gpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride,
 		LAUNCH_PDL(d, copy_scores, dim3(parts_of(l.most, THREADS), G), THREADS, 0,
 		    joint, score, stride, l);
 	else if (H > G && (d->reference || H > MOST_QUERY_HEADS))
-		reduce_by_reference(d, joint, score, stride, &l, H, G, how);
+		reduce_by_reference(d, joint, score, stride, sinks, &l, H, G, how);
 	else if (H > G)
-		reduce_by_parts(d, joint, score, stride, &l, H, G, how);
+		reduce_by_parts(d, joint, score, stride, sinks, &l, H, G, how);
 }
 
 /* ---- scores_by_label ---- */

@@ -24,6 +24,7 @@
  * gpu_querystats.cu, gpu_valuenorms.cu, gpu_gate.cu   query statistics, norms, gates
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
  * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
+ * gpu_sinks.cu         learned sink logits of attention
  * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap
  * gpu_group_reduce.cu  retrieval: softmax scores of the query heads of a KV head, reduced
  * gpu_topk.cu          retrieval: top-k by radix select
@@ -64,6 +65,7 @@ enum scratch {
 	SCRATCH_X,                   /* activations in 16 bits */
 	SCRATCH_PARTS,               /* partial results, between two kernels of an op */
 	SCRATCH_LIST,                /* lists from the host */
+	SCRATCH_SUMS,                /* log-sum-exps that the caller did not want */
 	SCRATCH_QUERIES,             /* Walsh-Hadamard transforms of queries */
 	SCRATCH_BINS,                /* topk()'s histograms: all zero between two calls */
 	SCRATCHES
@@ -372,6 +374,22 @@ softcapped(float logit, const struct limits &l)
 {
 	return l.cap * tanhf(logit * l.per_cap);
 }
+
+/* ---- learned sinks ---- */
+
+/* A call of attention whose results lack the sinks of its heads */
+struct sinks_call {
+	float *o, *lse;              /* [rows][E], NULL: none; [rows] */
+	const float *sinks;          /* [H] */
+	size_t rows;                 /* N * H; 0: nothing to do */
+	uint32_t H, E;
+};
+
+/* gpu_sinks.cu: takes the sinks out of the queries of n calls, which then want log-sum-exps, in
+ * scratch where they did not. Returns false after a failure. */
+bool gpu_sinks_of(struct dev *, struct sinks_call *, struct attention *, uint32_t n);
+/* gpu_sinks.cu: behind these calls, in one launch */
+void gpu_add_sinks(struct dev *, const struct sinks_call *, uint32_t n);
 
 /* Stands for a row that does not exist */
 constexpr uint32_t NO_ROW = UINT32_MAX;

@@ -7,12 +7,12 @@
 
 enum { THREADS = 128 };
 
-/* One warp for each query row and head: its log-sum-exp from n partial sums. Written to lse
- * as a natural logarithm, or, where that is NULL, to the info of the packed queries with so
- * many units for each head */
+/* One warp for each query row and head: its log-sum-exp from n partial sums, and of a sink where
+ * there is one. Written to lse as a natural logarithm, or, where that is NULL, to the info of the
+ * packed queries with so many units for each head */
 static __global__ void __launch_bounds__(THREADS)
 finish_lse(float *lse, struct query_info *info, uint32_t units, const struct partial_sum *parts,
-    uint32_t n, uint32_t N, uint32_t H)
+    uint32_t n, const float *sinks, uint32_t N, uint32_t H)
 {
 	const size_t i = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
 	struct partial_sum p = { -INFINITY, 0 };
@@ -22,6 +22,8 @@ finish_lse(float *lse, struct query_info *info, uint32_t units, const struct par
 	for (uint32_t at = threadIdx.x % 32; at < n; at += 32)
 		p = add_sums(p, parts[i * n + at]);
 	p = warp_add_sums(p);
+	if (sinks != NULL)
+		p = add_sums(p, { sinks[i % H] * LOG2_E, 1 });
 	const float sum = p.m + log2f(p.l);
 
 	if (threadIdx.x % 32 != 0)
@@ -138,8 +140,8 @@ window_sums(struct dev *d, struct call *c, struct call *o, struct packed_queries
 	make_sums(d, c, q, parts, all);
 	make_sums(d, o, q, parts + n, all);
 	LAUNCH(d, finish_lse, parts_of((size_t)c->query.N * c->query.H, THREADS / 32), THREADS, 0,
-	    c->fast ? NULL : lse, (struct query_info *)q->info, q->units, parts, all, c->query.N,
-	    c->query.H);
+	    c->fast ? NULL : lse, (struct query_info *)q->info, q->units, parts, all,
+	    c->query.sinks, c->query.N, c->query.H);
 }
 
 static void

@@ -157,7 +157,7 @@ write_snapshot(struct kv_writer *w, const struct held *h, const struct sequence 
 			write_mass(w, s, l, tokens);
 			written++;
 		}
-		if (kind == new)
+		if (kind == new || (obs != NULL && kind == KV_SINK))
 			continue;
 		if (h->content == NULL)
 			output_check(w, snapshot_put(w, s->cache, NULL, kind, l));

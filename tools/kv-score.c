@@ -160,7 +160,7 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	    .sees = kv_layer_window(&head->model, layer) },
 	    .model = &head->model, .dtype = head->dtype,
 	    .softcap = (float)head->model.attention_softcap, .queries = q->q,
-	    .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
+	    .sinks = q->sinks, .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
 	char label[KV_SCORE_LABEL];
 	uint64_t total = kv_rows_total(l.in.rows);
 	float *score = must_alloc(total, sizeof *score);
@@ -223,6 +223,16 @@ write_given_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer)
 }
 
 static void
+take_sinks(struct queries *q, struct kv_reader *r)
+{
+	struct engine_error e;
+	const float *sinks;
+
+	input_check(r, kv_load_sinks(r, &sinks));
+	must(queries_take_sinks(q, sinks, kv_reader_head(r), &e), &e);
+}
+
+static void
 take_queries(struct queries *q, struct kv_reader *r, uint32_t layer)
 {
 	struct kv_queries stored;
@@ -266,7 +276,9 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 			queries_forget(&q);
 			forget_values();
 			forget_query_stats();
-		} else if (sec.kind == KV_OBSQ && (needs & NEED_WINDOW))
+		} else if (sec.kind == KV_SINK && (needs & NEED_WINDOW))
+			take_sinks(&q, r);
+		else if (sec.kind == KV_OBSQ && (needs & NEED_WINDOW))
 			take_queries(&q, r, sec.layer);
 		else if (sec.kind == KV_QSTA && (needs & NEED_QUERY_STATS))
 			take_query_stats(r, sec.layer);

@@ -228,6 +228,22 @@ snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c
 /* ---- saving ---- */
 
 static int
+save_sinks(struct kv_writer *w, const struct cache *c, uint32_t layer)
+{
+	const struct model *m = c->model;
+	const size_t H = m->id.query_heads;
+	float *sinks = malloc(H * sizeof *sinks);
+	int rc;
+
+	if (sinks == NULL)
+		return KV_ENOMEM;
+	m->ops->get(m->dev, sinks, m->layer[layer].sinks, H * sizeof *sinks);
+	rc = kv_write_sinks(w, layer, sinks);
+	free(sinks);
+	return rc;
+}
+
+static int
 save_queries(struct kv_writer *w, const struct cache *c, const struct observation *obs,
     uint32_t layer)
 {
@@ -244,7 +260,9 @@ save_queries(struct kv_writer *w, const struct cache *c, const struct observatio
 		for (i = 0; i < W; i++)
 			kv_from_f32(buf + ((size_t)h * W + i) * E * esize,
 			    obs->q[layer] + ((size_t)i * H + h) * E, c->dtype, E);
-	rc = kv_write_queries(w, layer, &q);
+	rc = c->model->layer[layer].sinks == NULL ? KV_OK : save_sinks(w, c, layer);
+	if (rc == KV_OK)
+		rc = kv_write_queries(w, layer, &q);
 	free(buf);
 	return rc;
 }

@@ -82,6 +82,7 @@ struct window {
 	uint32_t W, H, R, E;
 	uint32_t sees;                  /* window of this layer; 0: a query sees all rows */
 	float softcap;
+	const float *sinks;             /* device [H]; NULL: none */
 	float *o_a, *o_b;               /* [W][H][E] */
 	float *lse_a, *lse_both;        /* [W][H] */
 };
@@ -101,7 +102,9 @@ window_init(struct window *w, const struct device *d, struct compare_areas *area
 	    (w->lse_a = engine_alloc(WH, sizeof *w->lse_a, e)) == NULL ||
 	    (w->lse_both = engine_alloc(WH, sizeof *w->lse_both, e)) == NULL ||
 	    area_upload(d, &areas->q, queries->q, WH * w->E * sizeof *queries->q, e) == NULL ||
-	    area_upload(d, &areas->qpos, queries->pos, w->W * sizeof *queries->pos, e) == NULL)
+	    area_upload(d, &areas->qpos, queries->pos, w->W * sizeof *queries->pos, e) == NULL ||
+	    (queries->sinks != NULL && (w->sinks = area_upload(d, &areas->sinks, queries->sinks,
+	    w->H * sizeof *queries->sinks, e)) == NULL))
 		return e->code;
 	return ENGINE_OK;
 }
@@ -115,7 +118,8 @@ window_free(struct window *w)
 	free(w->lse_both);
 }
 
-/* o, lse (NULL: not wanted) <- attention of the queries over rows. */
+/* o, lse (NULL: not wanted) <- attention of the queries over rows. Without o, lse is that of the
+ * rows alone, without sinks. */
 static int
 attend_on_device(float *o, float *lse, const struct window *w, const struct layer_rows *rows,
     struct engine_error *e)
@@ -125,7 +129,8 @@ attend_on_device(float *o, float *lse, const struct window *w, const struct laye
 	const size_t sums = (size_t)w->W * w->H * sizeof *lse;
 	void *o_device = NULL, *lse_device = NULL;
 	const struct query query = { .q = w->areas->q.at, .pos = w->areas->qpos.at, .N = w->W,
-		.H = w->H, .window = w->sees, .softcap = w->softcap };
+		.H = w->H, .window = w->sees, .softcap = w->softcap,
+		.sinks = o != NULL ? w->sinks : NULL };
 
 	if (o != NULL && (o_device = area_room(d, &w->areas->o, outputs, e)) == NULL)
 		return e->code;
@@ -222,7 +227,8 @@ compare_attention(struct layer_compared *out, const struct device *d, struct com
 	if ((rc = window_init(&w, d, areas, queries, a, e)) == ENGINE_OK &&
 	    (rc = layer_reader_upload(a, d, e)) == ENGINE_OK &&
 	    (rc = layer_reader_upload(b, d, e)) == ENGINE_OK &&
-	    (rc = attend_on_device(w.o_a, w.lse_a, &w, &a->on_device, e)) == ENGINE_OK &&
+	    (rc = attend_on_device(w.o_a, NULL, &w, &a->on_device, e)) == ENGINE_OK &&
+	    (rc = attend_on_device(NULL, w.lse_a, &w, &a->on_device, e)) == ENGINE_OK &&
 	    (rc = attend_on_device(w.o_b, NULL, &w, &b->on_device, e)) == ENGINE_OK &&
 	    (rc = attend_common(w.lse_both, &w, a, out, e)) == ENGINE_OK)
 		for (h = 0; h < w.H; h++)
@@ -304,6 +310,7 @@ compare_release(const struct device *d, struct compare_areas *areas)
 {
 	area_release(d, &areas->q);
 	area_release(d, &areas->qpos);
+	area_release(d, &areas->sinks);
 	area_release(d, &areas->o);
 	area_release(d, &areas->lse);
 	area_release(d, &areas->keys);

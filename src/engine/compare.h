@@ -46,7 +46,7 @@ struct layer_compared {
 
 /* Device memory, used for one layer after another. All zero: none yet. */
 struct compare_areas {
-	struct area q, qpos, o, lse, keys, pos;
+	struct area q, qpos, sinks, o, lse, keys, pos;
 };
 
 /* Initializes l for snapshots of this model. Free it, also after a failure. Returns an ENGINE_*

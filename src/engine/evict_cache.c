@@ -136,7 +136,7 @@ begin_layer(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	    .value_type = rows_v_type(&c->layer[l]),
 	    .next_position = c->next_position, .sees = m->layer[l].window },
 	    .model = &m->id, .dtype = c->dtype, .softcap = (float)m->id.attention_softcap,
-	    .device_rows = &c->layer[l] };
+	    .device_sinks = m->layer[l].sinks, .device_rows = &c->layer[l] };
 	if (v->scorer.method == NULL)
 		return ENGINE_OK;
 	if (v->scorer.device.ops == NULL)

@@ -432,6 +432,7 @@ pass_section(const struct pass *p)
 	case KV_POSN:
 		begin_layer(v->layer);
 		return evictor_needs_scores(v->evictor, p->sec.layer) ? ENGINE_OK : choose(p);
+	case KV_SINK:                   /* of the softmax of the queries */
 	case KV_OBSQ:
 		return pass_queries(p);
 	case KV_SCOR:

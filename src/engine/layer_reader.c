@@ -175,6 +175,17 @@ take_index(struct layer_reader *s, struct engine_error *e)
 }
 
 static int
+take_sinks(struct layer_reader *s, struct engine_error *e)
+{
+	const float *sinks;
+	const int rc = kv_load_sinks(s->r, &sinks);
+
+	if (rc != KV_OK)
+		return engine_read(e, s->r, rc);
+	return queries_take_sinks(&s->queries, sinks, s->head, e);
+}
+
+static int
 take_queries(struct layer_reader *s, struct engine_error *e)
 {
 	struct kv_queries stored;
@@ -226,6 +237,8 @@ take_section(struct layer_reader *s, const struct kv_section *sec, struct engine
 		return take_rows(s, e);
 	case KV_SCOR:
 		return s->scores_only ? take_scores(s, e) : ENGINE_OK;
+	case KV_SINK:
+		return s->scores_only ? ENGINE_OK : take_sinks(s, e);
 	case KV_OBSQ:
 		return s->scores_only ? ENGINE_OK : take_queries(s, e);
 	case KV_KEYS:

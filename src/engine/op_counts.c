@@ -82,7 +82,8 @@ PASS(argmax, (struct dev *d, uint32_t *tok, const float *x, uint32_t n, uint32_t
 PASS(pack_bits, (struct dev *d, struct entries *e, const struct layer_rows *l), e, l)
 PASS(pack_pages, (struct dev *d, struct entries *e, const struct layer_rows *l), e, l)
 PASS(group_reduce, (struct dev *d, float *joint, const float *score, size_t stride, struct counts
-    n, uint32_t H, uint32_t G, enum reduce how), joint, score, stride, n, H, G, how)
+    n, const float *sinks, uint32_t H, uint32_t G, enum reduce how), joint, score, stride, n, sinks,
+    H, G, how)
 PASS(topk, (struct dev *d, struct chosen *to, const float *joint, size_t stride, struct counts n,
     uint32_t G), to, joint, stride, n, G)
 PASS(scores_by_label, (struct dev *d, float *row, size_t stride, const float *joint, size_t

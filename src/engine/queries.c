@@ -9,6 +9,7 @@ queries_forget(struct queries *w)
 {
 	free(w->pos);
 	free(w->q);
+	free(w->sinks);
 	free(w->own_pos);
 	free(w->own);
 	memset(w, 0, sizeof *w);
@@ -45,16 +46,28 @@ take_own_keys(struct queries *w, const struct kv_queries *stored, const struct k
 }
 
 int
+queries_take_sinks(struct queries *w, const float *sinks, const struct kv_head *head,
+    struct engine_error *e)
+{
+	queries_forget(w);
+	w->sinks = copy_of(sinks, head->model.query_heads, sizeof *sinks, e);
+	return w->sinks != NULL ? ENGINE_OK : e->code;
+}
+
+int
 queries_take(struct queries *w, const struct kv_queries *stored, const struct kv_head *head,
     uint32_t n, struct engine_error *e)
 {
 	const size_t E = head->model.head_width, H = head->model.query_heads;
 	const size_t row = E * kv_dtype_size(head->dtype);
 	const uint32_t first = stored->n - n;
+	float *const sinks = w->sinks;
 	const char *q = stored->q;
 	size_t h, i;
 
+	w->sinks = NULL;
 	queries_forget(w);
+	w->sinks = sinks;
 	w->pos = copy_of(stored->pos + first, n, sizeof *w->pos, e);
 	w->q = w->pos != NULL ? engine_alloc(n * H, E * sizeof *w->q, e) : NULL;
 	if (w->q == NULL || take_own_keys(w, stored, head, e) != ENGINE_OK) {

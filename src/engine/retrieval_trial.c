@@ -84,7 +84,8 @@ try_query(struct retrieval_trial *t, uint32_t l, uint32_t n, struct engine_error
 	const struct query query = { .q = (float *)t->q.at + (size_t)n * t->H * t->E,
 		.pos = (uint32_t *)t->qpos.at + n, .N = 1, .H = t->H,
 		.window = kv_layer_window(&t->s.head->model, l),
-		.softcap = (float)t->s.head->model.attention_softcap };
+		.softcap = (float)t->s.head->model.attention_softcap,
+		.sinks = t->s.queries.sinks != NULL ? t->sinks.at : NULL };
 	size_t size = (size_t)t->H * t->E * sizeof *t->full;
 
 	ops->attend(t->d->dev, t->o.at, NULL, &query, rows);
@@ -119,7 +120,9 @@ upload_layer(struct retrieval_trial *t, struct engine_error *e)
 
 	if (layer_reader_upload(s, t->d, e) != ENGINE_OK ||
 	    area_upload(t->d, &t->q, q->q, (size_t)q->n * t->H * t->E * sizeof *q->q, e) == NULL ||
-	    area_upload(t->d, &t->qpos, q->pos, q->n * sizeof *q->pos, e) == NULL)
+	    area_upload(t->d, &t->qpos, q->pos, q->n * sizeof *q->pos, e) == NULL ||
+	    (q->sinks != NULL && area_upload(t->d, &t->sinks, q->sinks,
+	    t->H * sizeof *q->sinks, e) == NULL))
 		return layer_reader_place(s, e);
 	if (retrieval_reserve(t->retrieval, &s->on_device, &s->index) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for retrieval");
@@ -230,6 +233,7 @@ retrieval_trial_free(struct retrieval_trial *t)
 	retrieval_free(t->retrieval);
 	area_release(t->d, &t->q);
 	area_release(t->d, &t->qpos);
+	area_release(t->d, &t->sinks);
 	area_release(t->d, &t->o);
 	area_release(t->d, &t->freq);
 	layer_reader_free(&t->s, t->d);

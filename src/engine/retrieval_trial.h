@@ -21,7 +21,7 @@ struct retrieval_trial {
 	struct retrieval *retrieval;
 
 	const struct device *d;                 /* the caller's */
-	struct area q, qpos, o, freq;
+	struct area q, qpos, sinks, o, freq;
 	float *full, *read;                     /* [H][E] output over all rows, over those read */
 	uint32_t *end;                          /* [G] end of the clusters */
 };

@@ -16,8 +16,8 @@ scorer_init(struct scorer *s, const struct method *method, const struct score_op
 void
 scorer_free(struct scorer *s)
 {
-	struct area *areas[] = { &s->keys, &s->pos, &s->q, &s->q_pos, &s->own, &s->own_pos,
-		&s->lists, &s->ranks, &s->lse, &s->weights };
+	struct area *areas[] = { &s->keys, &s->pos, &s->q, &s->q_pos, &s->sinks, &s->own,
+		&s->own_pos, &s->lists, &s->ranks, &s->lse, &s->weights };
 	size_t i;
 
 	for (i = 0; s->device.ops != NULL && i < sizeof areas / sizeof *areas; i++)

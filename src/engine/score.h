@@ -30,7 +30,7 @@ struct scorer {
 	 * methods without NEED_WINDOW. May be set until the first layer */
 	struct device device;
 	/* the rest belongs to score.c: device memory, used for one layer after another */
-	struct area keys, pos, q, q_pos, own, own_pos, lists, ranks, lse, weights;
+	struct area keys, pos, q, q_pos, sinks, own, own_pos, lists, ranks, lse, weights;
 	/* host: a copy of the n_known positions of the window in q_pos; 0 = none */
 	uint32_t *known_q_pos, n_known;
 	struct readback readback;
@@ -72,6 +72,8 @@ struct score_job {
 	const struct row_lists *gates, *noncausal;
 	enum kv_dtype dtype;                    /* of own_keys */
 	float softcap;                          /* of the logits of attention; 0: none */
+	/* [H] learned sinks of the softmax, on the host or on the device; NULL, both: none */
+	const float *sinks, *device_sinks;
 	/* with NEED_WINDOW: [W][H][E] f32 on the host, or, if queries is NULL, on the device */
 	const float *queries, *device_queries;
 	/* host [G][n_own][E] of dtype: keys of n_own tokens that are not stored, the last of

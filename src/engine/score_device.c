@@ -202,7 +202,7 @@ compute_window_mass(struct scorer *s, const struct score_job *job, const struct 
 	const struct score_input *in = &job->in;
 	const size_t n = (size_t)in->window * in->query_heads * in->width;
 	struct query query = { .q = job->device_queries, .N = in->window, .H = in->query_heads,
-		.window = in->sees, .softcap = job->softcap };
+		.window = in->sees, .softcap = job->softcap, .sinks = job->device_sinks };
 	uint64_t start[SCORE_HEADS];
 	uint32_t len[SCORE_HEADS];
 	struct layer_rows own;
@@ -215,6 +215,9 @@ compute_window_mass(struct scorer *s, const struct score_job *job, const struct 
 	if (job->queries != NULL)
 		query.q = area_upload(&s->device, &s->q, job->queries, n * sizeof *query.q, e);
 	if (query.q == NULL || (query.pos = upload_positions(s, in, e)) == NULL)
+		return e->code;
+	if (job->sinks != NULL && (query.sinks = area_upload(&s->device, &s->sinks, job->sinks,
+	    query.H * sizeof *job->sinks, e)) == NULL)
 		return e->code;
 	if (s->options.weight != WEIGHT_NONE)
 		return weighted_mass(s, job, &query, rows, job->n_own > 0 ? &own : NULL, mass, e);

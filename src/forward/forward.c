@@ -224,7 +224,8 @@ query_of(const struct model *m, const struct workspace *ws, uint32_t l, const st
 {
 	return (struct query){ .q = ws->q + (size_t)p->at * m->id.query_heads * m->id.head_width,
 		.pos = ws->pos + p->at, .N = p->N, .H = m->id.query_heads,
-		.window = m->layer[l].window, .softcap = (float)m->id.attention_softcap };
+		.window = m->layer[l].window, .softcap = (float)m->id.attention_softcap,
+		.sinks = m->layer[l].sinks };
 }
 
 static int

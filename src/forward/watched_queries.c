@@ -120,7 +120,8 @@ add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n,
 	uint32_t H = m->id.query_heads, i, h;
 	const struct query query = { .q = w->q[s->watched_layer] + at * query_row(m), .pos = a->pos,
 		.N = n, .H = H, .window = m->layer[s->watched_layer].window,
-		.softcap = (float)m->id.attention_softcap };
+		.softcap = (float)m->id.attention_softcap,
+		.sinks = m->layer[s->watched_layer].sinks };
 	double weight;
 
 	o->put(m->dev, a->pos, w->pos + at, n * sizeof *a->pos);

@@ -10,9 +10,8 @@
 #include "model/family.h"
 #include "model/safetensors.h"
 
-/* The table of one matrix of all experts, in the constants: host NULL in the first pass */
-static const void **
-new_table(struct loader *ld, uint32_t n, struct expert_mats *w)
+const void **
+bind_table(struct loader *ld, uint32_t n, struct expert_mats *w)
 {
 	void *host, *device;
 
@@ -39,7 +38,7 @@ bind_each(struct loader *ld, uint32_t l, const char *part, struct expert_mats *w
 {
 	const struct expert_names *is = ld->m->family->experts->names;
 	const uint32_t M = ld->m->mixture.router.experts;
-	const void **table = new_table(ld, M, w);
+	const void **table = bind_table(ld, M, w);
 	char name[TENSOR_NAME], full[TENSOR_NAME];
 	struct mat mat;
 	uint32_t e;
@@ -79,8 +78,8 @@ bind_all(struct loader *ld, const struct tensor *t, struct expert_mats *w, struc
 {
 	const uint32_t M = ld->m->mixture.router.experts;
 	const uint32_t rows = w->out + (more != NULL ? more->out : 0);
-	const void **table = new_table(ld, M, w);
-	const void **next = more != NULL ? new_table(ld, M, more) : NULL;
+	const void **table = bind_table(ld, M, w);
+	const void **next = more != NULL ? bind_table(ld, M, more) : NULL;
 	const size_t row = weight_row_bytes(t->weight, w->in);
 	const char *data = NULL;
 	struct mat mat;
@@ -168,7 +167,8 @@ bind_experts(struct loader *ld, uint32_t l)
 	struct model_layer *y = &ld->m->layer[l];
 	struct experts *e = &y->experts;
 	const uint32_t M = ld->m->mixture.router.experts;
-	const struct part router = { is->router, M, ld->m->id.hidden, &e->router.w, NULL };
+	const struct part router = { is->router, M, ld->m->id.hidden, &e->router.w,
+		is->in_turns ? &e->router.bias : NULL };
 	char full[TENSOR_NAME];
 	int rc;
 
@@ -177,8 +177,9 @@ bind_experts(struct loader *ld, uint32_t l)
 		    "compute it (--device cpu does)", ld->m->ops->name);
 	e->router = ld->m->mixture.router;
 	e->act = ld->m->family->act;
+	e->limit = ld->m->mixture.limit;
 	if ((rc = bind_parts(ld, l, &router, 1)) != MODEL_OK ||
-	    (rc = bind_matrices(ld, l, e)) != MODEL_OK)
+	    (rc = (is->in_turns ? bind_experts_in_turns : bind_matrices)(ld, l, e)) != MODEL_OK)
 		return rc;
 	if (ld->m->mixture.corrected && (rc = bind_row(ld, part_name(ld, l, is->correction, "",
 	    full), M, &e->router.correction)) != MODEL_OK)

@@ -57,10 +57,11 @@ need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const st
 	return rc;
 }
 
-/* w->data <- a copy on the host, which becomes the model's. A device with memory of its own has
+/* *data <- a copy on the host, which becomes the model's. A device with memory of its own has
  * copied it when weights() returns; where it has none, it stays with the model. */
 static int
-bind_copy(struct loader *ld, const struct tensor *t, void *copy, size_t bytes, struct mat *w)
+keep_copy(struct loader *ld, const struct tensor *t, void *copy, size_t bytes,
+    const void **data)
 {
 	struct model *m = ld->m;
 	void **copies = realloc(m->copies, (m->n_copies + 1) * sizeof *copies);
@@ -70,8 +71,8 @@ bind_copy(struct loader *ld, const struct tensor *t, void *copy, size_t bytes, s
 		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: out of memory", t->name);
 	}
 	m->copies = copies;
-	w->data = m->ops->weights(m->dev, copy, bytes);
-	if (w->data == copy)
+	*data = m->ops->weights(m->dev, copy, bytes);
+	if (*data == copy)
 		m->copies[m->n_copies++] = copy;
 	else
 		free(copy);
@@ -87,7 +88,7 @@ bind_reordered(struct loader *ld, const struct tensor *t, struct mat *w)
 
 	if ((rc = rows_in_halves(t, &copy, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
-	return bind_copy(ld, t, copy, t->bytes, w);
+	return keep_copy(ld, t, copy, t->bytes, &w->data);
 }
 
 /* Binds rows of a quantised matrix, from row `from` on, in bf16. */
@@ -103,19 +104,20 @@ bind_quantised(struct loader *ld, const struct tensor *t, uint32_t from, struct 
 		    t->name, bytes);
 	if ((rc = checkpoint_rows(t->quantised, from, w->out, ld->m->reading.threads, copy, ld->err,
 	    ld->errlen)) == MODEL_OK)
-		return bind_copy(ld, t, copy, bytes, w);
+		return keep_copy(ld, t, copy, bytes, &w->data);
 	free(copy);
 	return rc;
 }
 
 /* Can the device compute with weights of this type? */
 static int
-check_type(struct loader *ld, const struct tensor *t)
+check_type(struct loader *ld, const struct tensor *t, enum weight_type type)
 {
-	if (!weight_is_block(t->weight) || ld->m->ops->blocks_in_f32 != NULL)
+	if (!weight_is_block(type) || ld->m->ops->blocks_in_f32 != NULL)
 		return MODEL_OK;
 	return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: weights of type %s: a GPU computes with "
-	    "F32, F16 and BF16 only (--device cpu computes with them)", t->name, t->type);
+	    "F32, F16 and BF16 only (--device cpu computes with them)", t->name,
+	    weight_type_name(type));
 }
 
 /* Some rows of a tensor: out of them, from row `from` on. */
@@ -131,7 +133,7 @@ bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out
 	ld->copied += t->interleaved > 0 || t->quantised != NULL ? bytes : 0;
 	ld->quantised_bytes += t->quantised != NULL ? bytes : 0;
 	ld->m->has_blocks |= weight_is_block(t->weight);
-	if ((rc = check_type(ld, t)) != MODEL_OK || ld->constants.host == NULL)
+	if ((rc = check_type(ld, t, t->weight)) != MODEL_OK || ld->constants.host == NULL)
 		return rc;
 	if (t->quantised != NULL)
 		rc = bind_quantised(ld, t, from, w);
@@ -143,6 +145,24 @@ bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out
 	if (rc != MODEL_OK)
 		return rc;
 	if (w->data == NULL)
+		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", t->name);
+	return MODEL_OK;
+}
+
+int
+bind_copy(struct loader *ld, const struct tensor *t, enum weight_type type, void *copy,
+    size_t bytes, const void **data)
+{
+	int rc;
+
+	*data = NULL;
+	ld->matrices += (bytes + 255) / 256 * 256;
+	ld->copied += bytes;
+	ld->m->has_blocks |= weight_is_block(type);
+	if ((rc = check_type(ld, t, type)) != MODEL_OK || copy == NULL ||
+	    (rc = keep_copy(ld, t, copy, bytes, data)) != MODEL_OK)
+		return rc;
+	if (*data == NULL)
 		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", t->name);
 	return MODEL_OK;
 }
@@ -371,7 +391,11 @@ bind_layer(struct loader *ld, uint32_t l)
 	const struct tensor_names *is = ld->m->family->names;
 	struct model_layer *y = &ld->m->layer[l];
 	int rc = bind_projections(ld, l);
+	char full[TENSOR_NAME];
 
+	if (rc == MODEL_OK && is->sinks != NULL)
+		rc = bind_vector(ld, part_name(ld, l, is->sinks, "", full),
+		    ld->m->id.query_heads, &y->sinks);
 	y->residuals[0].scale = y->residuals[1].scale = ld->m->residual_scale;
 	if (is->attention_adds != NULL || ld->m->residual_scale != 1) {
 		y->attention_adds = &y->residuals[0];

@@ -56,12 +56,21 @@ int bind_parts(struct loader *, uint32_t l, const struct part *, size_t n);
 /* A tensor [n][out][in], as one matrix [n out][in] */
 int bind_tensor_of_all(struct loader *, const struct tensor *, uint32_t n, uint32_t out,
     uint32_t in, struct mat *);
+/* *data <- rows of tensor t that have been put into another form, malloc()ed, NULL before the
+ * constants have memory; they are the model's, or freed */
+int bind_copy(struct loader *, const struct tensor *t, enum weight_type, void *copy, size_t bytes,
+    const void **data);
 /* NAME.weight, and NAME.bias where norms have biases */
 int bind_norm(struct loader *, const char *name, uint32_t width, struct norm *);
 /* Matrices, biases and norms of layer l */
 int bind_layer(struct loader *, uint32_t l);
 /* The mixture of experts of layer l, without its norm */
 int bind_experts(struct loader *, uint32_t l);
+/* w->at <- a table of n pointers. Returns it on the host, or NULL before the constants have
+ * memory */
+const void **bind_table(struct loader *, uint32_t n, struct expert_mats *w);
+/* Matrices and biases of experts with gate and up in turns */
+int bind_experts_in_turns(struct loader *, uint32_t l, struct experts *);
 /* The attention of layer l, of a family with latent attention */
 int bind_latent(struct loader *, uint32_t l);
 

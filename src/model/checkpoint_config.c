@@ -411,7 +411,9 @@ checkpoint_config(struct config *c, struct checkpoint_config *out)
 	int rc;
 
 	*out = (struct checkpoint_config){ .method = CHECKPOINT_PLAIN };
-	if (q == NULL)
+	/* MXFP4 are experts of gpt-oss alone, whose tensors say it: bind_experts_in_turns.c */
+	if (q == NULL || (is_word(method, "mxfp4") && c->family->experts != NULL &&
+	    c->family->experts->names->in_turns))
 		return MODEL_OK;
 	for (i = 0; i < sizeof methods / sizeof methods[0]; i++)
 		if (is_word(method, methods[i].name))

@@ -18,6 +18,8 @@ static const struct { const char *name; unsigned flags; } keys[] = {
 	{ "shared_expert_intermediate_size", EXPERTS_SHARED_WIDTH },
 	{ "topk_method", EXPERTS_METHOD }, { "scoring_func", EXPERTS_METHOD },
 	{ "num_nextn_predict_layers", EXPERTS_METHOD }, { "num_mtp_layers", EXPERTS_METHOD },
+	{ "swiglu_limit", EXPERTS_CLAMPED }, { "swiglu_alpha", EXPERTS_CLAMPED },
+	{ "initial_context_length", EXPERTS_CLAMPED },     /* of training */
 	{ "moe_layer_start_index", EXPERTS_RANGE }, { "moe_layer_end_index", EXPERTS_RANGE },
 	{ "moe_layer_interval", EXPERTS_RANGE }, { "moe_norm_min", EXPERTS_RANGE },
 	/* training, and how it is spread over machines */
@@ -235,6 +237,25 @@ read_shared(struct config *c, struct mixture *x)
 	return rc;
 }
 
+/* The clamped activation of gpt-oss, which ops have with the published factor */
+static int
+read_clamps(struct config *c, struct mixture *x)
+{
+	double limit = 7, alpha = 1.702;
+	int rc;
+
+	if (!(c->family->experts->flags & EXPERTS_CLAMPED))
+		return MODEL_OK;
+	if ((rc = config_real(c, c->json, "swiglu_limit", 1e-3, 1e6, &limit)) != MODEL_OK ||
+	    (rc = config_real(c, c->json, "swiglu_alpha", 1e-3, 1e6, &alpha)) != MODEL_OK)
+		return rc;
+	if (alpha != 1.702)
+		return config_hint(c, "swiglu_alpha", UNSUPPORTED(c, "swiglu_alpha %g is not "
+		    "supported: want 1.702", alpha));
+	x->limit = (float)limit;
+	return MODEL_OK;
+}
+
 int
 config_experts(struct config *c, struct model *m)
 {
@@ -249,7 +270,8 @@ config_experts(struct config *c, struct model *m)
 	if ((c->family->experts->flags & EXPERTS_WIDTH) && (rc = config_count(c, c->json,
 	    "moe_intermediate_size", 1 << 24, REQUIRED, &x->width)) != MODEL_OK)
 		return rc;
-	if ((rc = read_router(c, x)) != MODEL_OK || (rc = read_shared(c, x)) != MODEL_OK)
+	if ((rc = read_router(c, x)) != MODEL_OK || (rc = read_shared(c, x)) != MODEL_OK ||
+	    (rc = read_clamps(c, x)) != MODEL_OK)
 		return rc;
 	m->id.experts = x->router.experts;
 	m->id.experts_chosen = x->router.chosen;

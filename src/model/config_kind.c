@@ -19,7 +19,6 @@ static const struct { const char *begins, *what; } others[] = {
 	{ "mistral3", "images and text; its text part is mistral or ministral3" },
 	{ "llama4", "images and text, a mixture of experts" },
 	{ "phimoe", "a mixture of experts" },
-	{ "gpt_oss", "a mixture of experts, with attention sinks" },
 	{ "deepseek", "latent attention and a mixture of experts" },
 	{ "kimi_k2", "latent attention and a mixture of experts" },
 	{ "glm_moe_dsa", "latent attention and a mixture of experts" },
@@ -167,6 +166,16 @@ rename_keys(struct config *c)
 	return MODEL_OK;
 }
 
+/* Without scaling, transformers takes one of its own for gpt-oss, which its files always name. */
+static int
+check_scaling(struct config *c)
+{
+	if (c->family->names->sinks == NULL || config_get(c->json, "rope_scaling") != NULL ||
+	    config_get(c->json, "rope_parameters") != NULL)
+		return MODEL_OK;
+	return BAD(c, "no \"rope_scaling\", which a model of type %s has", c->family->type);
+}
+
 /* The kind comes first: a model of another kind is not to be refused for its first unknown key. */
 int
 config_kind(struct config *c)
@@ -179,6 +188,8 @@ config_kind(struct config *c)
 	if (!json_is_string(type) || (c->family = family_find(json_string_value(type))) == NULL)
 		return unknown_type(c, type);
 	if ((rc = check_architectures(c)) != MODEL_OK || (rc = rename_keys(c)) != MODEL_OK)
+		return rc;
+	if ((rc = check_scaling(c)) != MODEL_OK)
 		return rc;
 	return check_quantised(c);
 }

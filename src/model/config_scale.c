@@ -82,6 +82,7 @@ config_multipliers(struct config *c, struct model *m)
 	int rc;
 
 	m->embedding_scale = m->query_scale = m->residual_scale = m->logits_scale = 1;
+	m->id.attention_sinks = c->family->names->sinks != NULL;
 	if (flags & FAMILY_MULTIPLIERS)
 		return read_granite(c, m);
 	if ((flags & FAMILY_LOGIT_SCALE) && (rc = read_logit_scale(c, m)) != MODEL_OK)

@@ -38,6 +38,7 @@
 
 static const struct tensor_names
 	usual = { FILES, ATTENTION, GATED, BEFORE },
+	sinks = { FILES, ATTENTION, BEFORE, .sinks = "self_attn.sinks" },
 	head_norms = { FILES, ATTENTION, HEAD_NORMS, GATED, BEFORE },
 	stacked = { FILES, .qkv = "self_attn.qkv_proj", .o = "self_attn.o_proj", STACKED_GATE,
 	    BEFORE },
@@ -89,11 +90,16 @@ static const struct expert_names
 	granite_shared = { GRANITE_EXPERTS, .shared_gate_up = "shared_mlp.input_linear",
 	    .shared_down = "shared_mlp.output_linear" };
 
+static const struct expert_names
+	gpt_oss_experts = { .router = "mlp.router", .gate_up = "mlp.experts.gate_up_proj",
+	    .all_down = "mlp.experts.down_proj", .in_turns = 1 };
+
 #define DEEPSEEK_ROUTER \
 	(EXPERTS_WIDTH | EXPERTS_NORM | EXPERTS_FIRST | EXPERTS_GROUPS | EXPERTS_SCALE | \
 	EXPERTS_SHARED | EXPERTS_METHOD | EXPERTS_CORRECTED | EXPERTS_TWO_BEST)
 
 static const struct family_experts
+	gpt_oss = { EXPERTS_CLAMPED, 128, 4, 0, 0, ROUTER_SOFTMAX, 1, &gpt_oss_experts },
 	mixtral = { 0, 8, 2, 0, 0, ROUTER_SOFTMAX, 1, &mixtral_experts },
 	granitemoe = { 0, 8, 2, 0, 0, ROUTER_SOFTMAX, 1, &granite_experts },
 	granitemoeshared = { EXPERTS_SHARED_WIDTH, 8, 2, 0, 0, ROUTER_SOFTMAX, 1, &granite_shared },
@@ -111,6 +117,8 @@ static const struct family_experts
 	deepseek_v3 = { DEEPSEEK_ROUTER, 256, 8, 1, 3, ROUTER_SIGMOID, 1, &shared_experts };
 
 static const struct key_alias
+	gpt_oss_keys[] = { { "num_local_experts", "num_experts" },
+	    { "experts_per_token", "num_experts_per_tok" }, { NULL, NULL } },
 	local_experts[] = { { "num_local_experts", "num_experts" }, { NULL, NULL } },
 	granite_keys[] = { { "num_local_experts", "num_experts" },
 	    { "shared_intermediate_size", "shared_expert_intermediate_size" }, { NULL, NULL } },
@@ -129,6 +137,9 @@ static const struct key_alias
 	    { NULL, NULL } };
 
 static const struct family families[] = {
+	{ "gpt_oss", "GptOssForCausalLM", FAMILY_ATTENTION_BIAS | WINDOW | TYPES | NEEDS_KV,
+	    .head_width = 64, .window = 128, .whole_every = 2, .biased = 1, .eps = 1e-5,
+	    .theta = 1.5e5, .names = &sinks, .experts = &gpt_oss, .aliases = gpt_oss_keys },
 	{ "mixtral", "MixtralForCausalLM", WINDOW | NEEDS_KV,
 	    .eps = 1e-5, .theta = 1e6, .names = &usual, .experts = &mixtral,
 	    .aliases = local_experts },

@@ -52,6 +52,7 @@ struct tensor_names {
 	/* qkv: q, k and v on top of each other, in place of the three; gate_up the same */
 	const char *q, *k, *v, *qkv, *o, *gate, *up, *gate_up, *down;
 	/* norms before attention and network, of what they add, and of queries and keys */
+	const char *sinks;              /* a vector of the query heads, with no .weight behind it */
 	const char *attention_norm, *ffn_norm, *attention_adds, *ffn_adds, *q_norm, *k_norm;
 };
 
@@ -68,6 +69,7 @@ enum {
 	EXPERTS_METHOD = 1 << 8,        /* topk_method, scoring_func */
 	EXPERTS_CORRECTED = 1 << 9,     /* scores are corrected for the choice */
 	EXPERTS_TWO_BEST = 1 << 10,     /* a group has the sum of its two greatest scores */
+	EXPERTS_CLAMPED = 1 << 12,      /* swiglu_limit, swiglu_alpha */
 	EXPERTS_RANGE = 1 << 11         /* moe_layer_start_index, .._end_index, .._interval */
 };
 
@@ -78,6 +80,7 @@ struct expert_names {
 	const char *experts, *gate, *up, *down;
 	/* of all, gate and up on top of each other: [M][2 F][D]; each: [M][F][D]; [M][D][F] */
 	const char *gate_up, *all_gate, *all_up, *all_down;
+	int in_turns;           /* 1: gate and up of gate_up in turns, and all have biases */
 	/* the network that all rows take: shared_gate_up has both in one; how much it counts */
 	const char *shared_gate, *shared_up, *shared_gate_up, *shared_down, *shared_score;
 };

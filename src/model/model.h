@@ -56,6 +56,7 @@ struct model_layer {
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
 	struct latent_attention latent;         /* in place of wq, wk, wv; wo is [D][H value] */
 	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
+	const float *sinks;                     /* device f32 [H] of attention; NULL: none */
 	struct ffn ffn;                         /* with experts: what all rows take beside them */
 	struct ffn_bias ffn_bias;
 	struct experts experts;                 /* router.experts 0: none */
@@ -70,6 +71,7 @@ struct mixture {
 	/* of the network that all rows take beside them; 0: there is none */
 	uint32_t shared;
 	uint8_t layers[KV_LAYERS_MOST / 8];     /* a bit for each layer that has experts */
+	float limit;                            /* of the activation of experts; 0: none */
 	int everywhere;                         /* 1: all have */
 	int predicts;                           /* 1: files have layers behind the last one */
 };
@@ -119,7 +121,7 @@ struct model {
 	size_t constant_bytes;                  /* of that block */
 	/* of the matrices on the device, where they do not stay in the mapping */
 	size_t matrix_bytes;
-	/* matrices whose rows a GGUF file has in another order, or that are quantised in a folder:
+	/* matrices whose rows the files have in another order, or that are quantised:
 	 * copies on the host, where the device uses mapped ones; their bytes, also before they are
 	 * made */
 	void **copies;                          /* [n_copies] */

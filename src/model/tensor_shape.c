@@ -22,7 +22,7 @@ show_shape(const struct tensor *t, char *text, size_t size)
 }
 
 int
-tensor_check(const struct tensor *t, const uint64_t *dim, unsigned ndim, char *err, size_t errlen)
+tensor_shape(const struct tensor *t, const uint64_t *dim, unsigned ndim, char *err, size_t errlen)
 {
 	struct tensor want = { .ndim = ndim };
 	char a[96], b[96];
@@ -32,6 +32,16 @@ tensor_check(const struct tensor *t, const uint64_t *dim, unsigned ndim, char *e
 		return model_file_fail(err, errlen, MODEL_EINVALID, t->file,
 		    "%s: want %s, file has %s", t->name, show_shape(&want, a, sizeof a),
 		    show_shape(t, b, sizeof b));
+	return MODEL_OK;
+}
+
+int
+tensor_check(const struct tensor *t, const uint64_t *dim, unsigned ndim, char *err, size_t errlen)
+{
+	const int rc = tensor_shape(t, dim, ndim, err, errlen);
+
+	if (rc != MODEL_OK)
+		return rc;
 	if (t->weight == 0 || (ndim == 1 && t->dtype == 0))
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is "
 		    "not supported: want BF16, F16 or F32", t->name, t->type);

@@ -11,6 +11,10 @@
 int tensor_need(const struct safetensors *, const char *where, const char *name, uint32_t rows,
     uint32_t cols, const struct tensor **out, char *err, size_t errlen);
 
+/* Has the tensor this shape? */
+int tensor_shape(const struct tensor *, const uint64_t *dim, unsigned ndim, char *err,
+    size_t errlen);
+
 /* Has the tensor this shape, and a type that we compute with? */
 int tensor_check(const struct tensor *, const uint64_t *dim, unsigned ndim, char *err,
     size_t errlen);

@@ -45,13 +45,18 @@ struct dev;
  * retrieval, window > 0 is a failure.
  *
  * softcap bounds the logits (Gemma 2, section 2): with c = softcap > 0, "logit" and "score" in the
- * contract of an op mean c * tanh(logit / c). */
+ * contract of an op mean c * tanh(logit / c).
+ *
+ * sinks are the learned sink logits of gpt-oss (OpenAI 2025, section 2.2): exp(sinks[h]) is a term
+ * of the denominator of each softmax of head h, and of its log-sum-exp, and has no value. So the
+ * weights of the rows add up to less than 1. Scores have no sinks. */
 struct query {
 	const float *q;              /* device [N][H][E], after rotary embedding, not scaled */
 	const uint32_t *pos;         /* device [N], ascending */
 	uint32_t N, H;
 	uint32_t window;             /* 0: none */
 	float softcap;               /* 0: none */
+	const float *sinks;          /* device [H]; NULL: none */
 };
 
 /* ---- device ---- */
@@ -292,7 +297,7 @@ typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float 
 
 /* o[N][H][E] <- attention, lse[N][H] <- its log-sum-exp (natural logarithm of the sum of
  * exp(logits)); each NULL = not wanted. Logits are q.k / sqrt(E). A query that sees no row gives 0
- * and -inf. Tiled: no N x S matrix is stored. */
+ * and -inf, with sinks 0 and its sink. Tiled: no N x S matrix is stored. */
 typedef void op_attend(struct dev *, float *o, float *lse, const struct query *,
     const struct layer_rows *);
 
@@ -341,7 +346,8 @@ typedef void op_query_stats(struct dev *, double *sums, const float *q, uint32_t
  * sum or maximum over the N = W query rows of the softmax over *all* visible rows of KV head h/R,
  * for each of its len rows s. own (NULL = none; its v is not read): further rows of the same KV
  * heads, for instance those of the queries themselves. They are in the softmax and have no element
- * of mass. Equals attend() for lse, merged with the lse over own, then attend_mass(). */
+ * of mass. Equals attend() for lse, merged with the lse over own (without sinks), then
+ * attend_mass(). */
 typedef void op_window_mass(struct dev *, float *mass, size_t stride, const struct query *,
     const struct layer_rows *, const struct layer_rows *own, enum over_queries);
 
@@ -438,9 +444,9 @@ typedef void op_key_scores(struct dev *, float *score, size_t stride, const stru
 /* joint[g][i] (device, G lists at g*stride; may be score), i < n.n[g] <- the maximum, mean or sum
  * over the R query heads of KV head g of the softmax of their n.n[g] scores, or an increasing
  * function of it, the same for all i: only the order matters. A NaN score is read as -inf. With R =
- * 1: the scores themselves. */
+ * 1: the scores themselves. sinks: as in struct query, terms of the denominators. */
 typedef void op_group_reduce(struct dev *, float *joint, const float *score, size_t stride,
-    struct counts n, uint32_t H, uint32_t G, enum reduce);
+    struct counts n, const float *sinks, uint32_t H, uint32_t G, enum reduce);
 
 /* to->at[g] <- the to->n[g] entries with the greatest of the n.n[g] scores joint[g], ascending; of
  * equal scores the lower entry is chosen. A NaN ranks below all numbers. to->n[g] <= n.n[g], also

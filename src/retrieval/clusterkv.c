@@ -15,7 +15,7 @@ score_clusters(struct retrieval *t, const struct query *query, const struct laye
 		    t->opt.budget > sink ? t->opt.budget - sink : 0);
 	}
 	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->mean);
-	return retrieve_by_label(t, x->mean.len, &x->row_label);
+	return retrieve_by_label(t, query, x->mean.len, &x->row_label);
 }
 
 static uint64_t

@@ -32,8 +32,8 @@ score_rows_by_bits(struct retrieval *t, const struct query *query, const struct 
 {
 	count_candidates(t, rows);
 	t->ops->bits_scores(t->dev, t->score, t->stride, query, &x->bits, rows);
-	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, retrieve_candidates(t), t->H,
-	    t->G, t->opt.reduce);
+	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, retrieve_candidates(t),
+	    query->sinks, t->H, t->G, t->opt.reduce);
 	return t->score;
 }
 

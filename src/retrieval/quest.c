@@ -20,7 +20,7 @@ score_pages(struct retrieval *t, const struct query *query, const struct layer_r
 	for (g = 0; g < t->G; g++)
 		retrieve_set_choice(t, rows, g, u, 1, pages > 0 ? pages - 1 : 0);
 	t->ops->page_scores(t->dev, t->score, t->stride, query, &x->pages, t->dtype);
-	return retrieve_by_label(t, x->page_label.n, &x->page_label);
+	return retrieve_by_label(t, query, x->page_label.n, &x->page_label);
 }
 
 /* t->last.pages <- the pages of the index and, after those of each KV head, an entry for a partial
@@ -69,7 +69,7 @@ score_all_pages(struct retrieval *t, const struct query *query, const struct lay
 	pack_last_pages(t, rows, &x->pages);
 	t->ops->page_scores(t->dev, t->score, t->stride, query, &t->last.pages, t->dtype);
 	t->ops->group_reduce(t->dev, t->score, t->score, t->stride,
-	    (struct counts){ t->last.pages.len, 0 }, t->H, t->G, t->opt.reduce);
+	    (struct counts){ t->last.pages.len, 0 }, query->sinks, t->H, t->G, t->opt.reduce);
 	return t->score;
 }
 

@@ -67,8 +67,8 @@ retrieve_audit(struct retrieval *t, uint32_t l, const struct query *query,
 
 	t->ops->key_scores(t->dev, t->score, t->stride, query, rows);
 	t->ops->get(t->dev, t->logits, t->score, t->H * t->stride * sizeof *t->logits);
-	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, all, t->H, t->G,
-	    t->opt.reduce);
+	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, all,
+	    query->sinks, t->H, t->G, t->opt.reduce);
 	for (g = 0; g < t->G; g++)
 		t->best.n[g] = (uint32_t)retrieve_chosen_rows(t, g);
 	t->ops->topk(t->dev, &t->best, t->joint + 1, t->stride, all, t->G);

@@ -31,10 +31,11 @@ retrieve_candidates(const struct retrieval *t)
 }
 
 const float *
-retrieve_by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
+retrieve_by_label(struct retrieval *t, const struct query *query, const uint32_t *n_entries,
+    const struct labels *l)
 {
 	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride,
-	    (struct counts){ n_entries, 0 }, t->H, t->G, t->opt.reduce);
+	    (struct counts){ n_entries, 0 }, query->sinks, t->H, t->G, t->opt.reduce);
 	t->ops->scores_by_label(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at,
 	    l->stride, t->n, t->G);
 	return t->candidate;

@@ -119,8 +119,8 @@ void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint
 struct counts retrieve_candidates(const struct retrieval *);
 /* Reduces the scores of the entries over the query heads, and returns the scores of the candidates:
  * each has that of the entry that its label names (index.h). */
-const float *retrieve_by_label(struct retrieval *, const uint32_t *n_entries,
-    const struct labels *);
+const float *retrieve_by_label(struct retrieval *, const struct query *,
+    const uint32_t *n_entries, const struct labels *);
 /* Returns the stride of lists of n elements. */
 size_t retrieve_stride(uint64_t n);
 /* Gives t->copy a capacity of `rows` rows of each KV head, of any type; does not keep its contents.

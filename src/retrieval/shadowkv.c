@@ -17,7 +17,7 @@ score_chunks(struct retrieval *t, const struct query *query, const struct layer_
 		    (uint64_t)x->n_exact + behind / u + (behind % u != 0), t->opt.budget / u);
 	}
 	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->landmark);
-	return retrieve_by_label(t, x->landmark.len, &x->chunk_label);
+	return retrieve_by_label(t, query, x->landmark.len, &x->chunk_label);
 }
 
 /* Makes room for a copy of the rows that are always read and of the budget. */

@@ -89,7 +89,7 @@ specontext_score(struct retrieval *t, struct head_keys *text)
 	for (g = 0; g < t->G; g++)
 		t->n[g] = n;
 	t->ops->group_reduce(t->dev, a->joint, a->score, a->stride, (struct counts){ t->n, 0 },
-	    h->H, t->G, t->opt.reduce);
+	    NULL, h->H, t->G, t->opt.reduce);
 	always_read(t, 0, t->opt.sinks < n ? t->opt.sinks : n);
 	always_read(t, recent < n ? n - recent : 0, recent < n ? recent : n);
 	a->bytes = n * (uint64_t)h->G * h->E * kv_dtype_size(keys->dtype) / t->G;

@@ -178,7 +178,8 @@ run_layer(struct step *s, const struct layer *l, enum way way)
 	else
 		cpu_ops.key_scores(dev, s->score, s->S, &query, &l->rows);
 	since(SCORES, &t);
-	cpu_ops.group_reduce(dev, joint, s->score, s->S, (struct counts){ n, 0 }, H, G, REDUCE_MAX);
+	cpu_ops.group_reduce(dev, joint, s->score, s->S, (struct counts){ n, 0 }, NULL, H, G,
+	    REDUCE_MAX);
 	since(JOIN, &t);
 	cpu_ops.topk(dev, &s->chosen, joint, s->S, (struct counts){ n, 0 }, G);
 	since(TOP, &t);

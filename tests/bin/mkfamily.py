@@ -151,6 +151,17 @@ CASES = {
                          "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),
     "gemma3-wrapped": ("Gemma3", dict(GELU, hidden_size=48, sliding_window=8,
                                       query_pre_attn_scalar=12, layer_types=[SLIDING, FULL] * 2)),
+    "gpt_oss": ("GptOss", {
+        "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 24,
+        "attention_bias": True, "sliding_window": 9, "layer_types": [SLIDING, FULL] * 2,
+        "swiglu_limit": 1.5, "rope_theta": 150.0, "rope_scaling": dict(
+            YARN, beta_fast=32.0, beta_slow=1.0, truncate=False)}),
+    # of rows that blocks of 32 fit
+    "gpt_oss-blocks": ("GptOss", {
+        "num_local_experts": 3, "num_experts_per_tok": 2, "hidden_size": 96,
+        "intermediate_size": 32, "attention_bias": True, "sliding_window": 13,
+        "layer_types": [SLIDING, FULL, FULL, SLIDING], "experts_per_token": 2,
+        "initial_context_length": 16, "swiglu_limit": 3.0, "rope_scaling": YARN}),
     "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2,
                             "intermediate_size": 24, "sliding_window": None,
                             "router_jitter_noise": 0.0}),
@@ -231,7 +242,7 @@ CASES.update({f"{name}-bf16": CASES[name] for name in (
     "olmo3", "exaone4", "ministral3", "glm", "glm4", "ernie4_5", "helium", "seed_oss", "internlm3",
     "exaone", "arcee", "nemotron", "starcoder2", "phi", "stablelm", "olmo", "cohere", "cohere2",
     "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "glm4_moe", "dots1",
-    "deepseek_v2", "deepseek_v3")})
+    "deepseek_v2", "deepseek_v3", "gpt_oss")})
 # Models that see images: (class, where the names of tensors say language_model, vision_config)
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 28,
           "num_attention_heads": 2, "patch_size": 14}
@@ -243,7 +254,7 @@ WRAPPED = {
 OUTSIDE = ("architectures", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype")
 MODEL_TYPES = {"Gemma3": "gemma3_text", "SeedOss": "seed_oss", "Qwen2Moe": "qwen2_moe",
                "Qwen3Moe": "qwen3_moe", "Glm4Moe": "glm4_moe", "DeepseekV2": "deepseek_v2",
-               "DeepseekV3": "deepseek_v3"}
+               "DeepseekV3": "deepseek_v3", "GptOss": "gpt_oss"}
 # Tensors of a layer: those of Llama, and in place of some those that a family has. q, kv, D and F
 # are widths; None: there is none.
 ATTENTION = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
@@ -278,6 +289,7 @@ EXPERTS = {
     "GraniteMoeShared": dict(GRANITE, shared_all="shared_mlp."),
     "Glm4Moe": SHARED, "Dots1": SHARED, "DeepseekV3": SHARED,
     "DeepseekV2": {key: v for key, v in SHARED.items() if key != "corrected"},
+    "GptOss": {"router": "mlp.router", "turns": "mlp.experts."},
     "Ernie4_5_Moe": dict(SHARED, corrected="mlp.moe_statics.e_score_correction_bias"),
 }
 BEFORE = (("input_layernorm", "D"), ("post_attention_layernorm", "D"))
@@ -411,6 +423,11 @@ def experts(name, c):
     if "all" in is_:
         out += [(f"{is_['all']}input_linear.weight", (M, 2 * F, D)),
                 (f"{is_['all']}output_linear.weight", (M, D, F))]
+    if "turns" in is_:                  # gate and up in turns, on their side; all have biases
+        out += [(f"{is_['router']}.bias", (M,)),
+                (f"{is_['turns']}gate_up_proj", (M, D, 2 * F)),
+                (f"{is_['turns']}gate_up_proj_bias", (M, 2 * F)),
+                (f"{is_['turns']}down_proj", (M, F, D)), (f"{is_['turns']}down_proj_bias", (M, D))]
     if "shared" in is_:
         out += network(is_["shared"], GLU, D, shared)
     if "shared_all" in is_:
@@ -445,6 +462,8 @@ def shapes(name, c):
                 yield f"{layer}{tensor}.bias", (rows,)
         for tensor, shape in experts(name, c) if has_experts(name, c, n) else ():
             yield f"{layer}{tensor}", shape
+        if family == "GptOss":
+            yield f"{layer}self_attn.sinks", (HEADS,)
         for tensor, width in norms(name, D):
             yield f"{layer}{tensor}.weight", (width,)
             if family in BIASED_NORMS:

@@ -151,8 +151,8 @@ call_fier(void *arg, int i)
 	const struct layer_rows *rows = &l->rows[i % l->copies];
 
 	o->bits_scores(dev, l->score, l->S, &query, &l->bits[i % l->copies], rows);
-	o->group_reduce(dev, l->joint, l->score, l->S, (struct counts){ l->n, 0 }, l->H,
-	    l->G, REDUCE_MAX);
+	o->group_reduce(dev, l->joint, l->score, l->S, (struct counts){ l->n, 0 }, NULL,
+	    l->H, l->G, REDUCE_MAX);
 	o->topk(dev, &l->chosen, l->joint, l->S, (struct counts){ l->n, 0 }, l->G);
 	o->attend_chosen(dev, l->o, &query, rows, &l->chosen);
 }
@@ -173,8 +173,8 @@ call_group_reduce(void *arg, int i)
 	struct layer *l = arg;
 
 	(void)i;
-	o->group_reduce(dev, l->joint, l->score, l->S, (struct counts){ l->n, 0 }, l->H,
-	    l->G, REDUCE_MAX);
+	o->group_reduce(dev, l->joint, l->score, l->S, (struct counts){ l->n, 0 }, NULL,
+	    l->H, l->G, REDUCE_MAX);
 }
 
 static void

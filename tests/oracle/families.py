@@ -72,8 +72,8 @@ def received(snapshot, l):
     heads, kv_heads, width = (model[key] for key in ("query_heads", "kv_heads", "head_width"))
     if any(len(snapshot.layers[l].positions[g]) < TOKENS for g in range(kv_heads)):
         return np.full((heads, TOKENS), np.nan)
-    group = heads // kv_heads
-    q = kvread.widen(snapshot.layers[l].queries.data, "f32")
+    group, layer = heads // kv_heads, snapshot.layers[l]
+    q = kvread.widen(layer.queries.data, "f32")
     q = np.array(q).reshape(heads, TOKENS, width)
     out = []
     for h in range(heads):
@@ -81,7 +81,8 @@ def received(snapshot, l):
         logits = q[h] @ keys.T / math.sqrt(width)
         logits = cap * np.tanh(logits / cap) if cap else logits
         weights = np.exp(np.where(np.tri(TOKENS) > 0, logits, -np.inf))
-        out.append((weights / weights.sum(1, keepdims=True)).sum(0))
+        sink = math.exp(layer.sinks[h]) if layer.sinks is not None else 0
+        out.append((weights / (weights.sum(1, keepdims=True) + sink)).sum(0))
     return np.array(out)
 
 

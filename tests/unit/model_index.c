@@ -128,9 +128,10 @@ static void
 attend_once(struct retrieval *t, struct layer_index *x, const struct layer_rows *r, float *out)
 {
 	const uint32_t pos = ROWS;
+	const struct query all = { query, &pos, 1, H, 0, 0, NULL };
 
 	must(retrieval_reserve(t, r, x) == 0, "memory");
-	retrieve(t, 0, out, &(struct query){ query, &pos, 1, H, 0, 0 }, r, x);
+	retrieve(t, 0, out, &all, r, x);
 	must(ops->sync(dev) == NULL, "the device failed");
 }
 

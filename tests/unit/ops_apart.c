@@ -18,6 +18,7 @@ static const struct shape text[] = {
 	{ 8, 6, 2, 20, 516, KV_F32, 1, LATE, 0, 0 },
 	{ 8, 8, 2, 128, 900, KV_BF16, 1, LATE, 50, 0 },
 	{ 6, 8, 2, 32, 1200, KV_BF16, 1, LATE, 1500, 5 },
+	{ 7, 64, 8, 64, 1040, KV_BF16, 1, LATE | SINKS, 0, 0 },
 	{ 4, 8, 1, 64, 100, KV_F16, 3, LATE, 210, 5 },
 	{ 1, 9, 3, 64, 512, KV_BF16, 1, LATE, 0, 0 },
 	{ 8, 7, 1, 64, 8, KV_BF16, 1, LATE, 0, 0 },
@@ -72,19 +73,18 @@ test_shape(struct device *d, const struct shape *s)
 	struct cache c;
 	struct layer_rows rows;
 	struct attention a;
-	float *q, *dq, *got, *got_lse, *want, *want_lse;
-	uint32_t *pos;
+	float *q, *got, *got_lse, *want, *want_lse;
+	struct query host;
 	char what[160];
 
 	cache_make(&c, s);
 	end_with_queries(&c, s);
 	rows = cache_on_device(d, &c, s, 1);
 	q = floats(n, s->scale);
-	dq = to_device(d, q, n * 4);
-	pos = to_device(d, c.qpos, s->N * 4);
+	host = cache_query(s, q, c.qpos);
 	a = (struct attention){ .o = d->ops->alloc(d->dev, n * 4),
 		.lse = d->ops->alloc(d->dev, lses * 4), .rows = &rows,
-		.query = cache_query(s, dq, pos) };
+		.query = query_on_device(d, s, &host) };
 	run_attend_apart(d->ops, d->dev, &a);
 	got = from_device(d, a.o, n);
 	got_lse = from_device(d, a.lse, lses);
@@ -97,8 +97,7 @@ test_shape(struct device *d, const struct shape *s)
 	    d->name);
 	d->ops->free(d->dev, a.o);
 	d->ops->free(d->dev, a.lse);
-	d->ops->free(d->dev, dq);
-	d->ops->free(d->dev, pos);
+	drop_query(d, &a.query);
 	cache_free_rows(d, &rows);
 	cache_free(&c);
 	free(q);

@@ -9,29 +9,27 @@ attend_to(const struct shape *s, struct cache *c, const float *q)
 	float *o, *lse;
 	double *want = malloc(n * sizeof *want), *want_lse = malloc(NH * sizeof *want_lse);
 	struct ref_rows ref;
-	struct query query;
+	const struct query host = cache_query(s, q, c->qpos);
 	const int f32 = s->N <= DECODE_ROWS || s->type == KV_F32;      /* not rounded to 16 bits */
 	const int quantised = cache_types.k != 0 || cache_types.v != 0;
 	char what[128];
 	int k, lses;
 
 	ref = cache_reference(c, s);
-	query = cache_query(s, q, c->qpos);
-	ref_attend(want, want_lse, &query, &ref);
+	ref_attend(want, want_lse, &host, &ref);
 	for (lses = 0; lses < 2; lses++) {     /* o on all devices, then lse on all */
 		cache_name(what, sizeof what, lses ? "lse" : "attend", s);
 		new_case();
 		for (k = 0; k < devices; k++) {
 			struct device *d = &device[k];
 			struct layer_rows rows = cache_on_device(d, c, s, 1);
-			void *dq = to_device(d, q, n * 4), *dp = to_device(d, c->qpos, s->N * 4);
+			struct query query = query_on_device(d, s, &host);
 			void *out = d->ops->alloc(d->dev, n * 4),
 			     *dl = d->ops->alloc(d->dev, NH * 4);
 
 			/* a GPU rounds widened rows as it rounds elements */
 			const int apart = quantised && (f32 || !d->ops->runs_ahead);
 
-			query = cache_query(s, dq, dp);
 			d->ops->attend(d->dev, lses ? NULL : out, dl, &query, &rows);
 			o = from_device(d, out, n);
 			lse = from_device(d, dl, NH);
@@ -48,8 +46,7 @@ attend_to(const struct shape *s, struct cache *c, const float *q)
 			}
 			free(o);
 			free(lse);
-			d->ops->free(d->dev, dq);
-			d->ops->free(d->dev, dp);
+			drop_query(d, &query);
 			d->ops->free(d->dev, out);
 			d->ops->free(d->dev, dl);
 			cache_free_rows(d, &rows);

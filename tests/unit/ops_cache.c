@@ -160,11 +160,43 @@ cache_reference(const struct cache *c, const struct shape *s)
 	return (struct ref_rows){ c->k, c->v, c->pos, c->start, c->len, s->G, s->E };
 }
 
+/* Of a head with most of the attention, with some, and with hardly any */
+static const float *
+sinks_of(const struct shape *s)
+{
+	static float logit[1024];
+	uint32_t h;
+
+	for (h = 0; h < s->H; h++)
+		logit[h] = (float)(h * 7 % 11) - 3 + (float)h / 64;
+	return s->form & SINKS ? logit : NULL;
+}
+
 struct query
 cache_query(const struct shape *s, const float *q, const uint32_t *pos)
 {
 	return (struct query){ .q = q, .pos = pos, .N = s->N, .H = s->H, .window = s->window,
-		.softcap = s->softcap };
+		.softcap = s->softcap, .sinks = sinks_of(s) };
+}
+
+struct query
+query_on_device(struct device *d, const struct shape *s, const struct query *host)
+{
+	struct query q = *host;
+
+	q.q = to_device(d, host->q, (size_t)s->N * s->H * s->E * 4);
+	q.pos = to_device(d, host->pos, s->N * 4);
+	if (host->sinks != NULL)
+		q.sinks = to_device(d, host->sinks, s->H * 4);
+	return q;
+}
+
+void
+drop_query(struct device *d, struct query *q)
+{
+	d->ops->free(d->dev, (void *)(uintptr_t)q->q);
+	d->ops->free(d->dev, (void *)(uintptr_t)q->pos);
+	d->ops->free(d->dev, (void *)(uintptr_t)q->sinks);
 }
 
 struct layer_rows
@@ -193,7 +225,7 @@ void
 cache_name(char *what, size_t size, const char *op, const struct shape *s)
 {
 	static const char *const name[] = { " packed", " one long", " late", " prompt", " rising",
-		" evicted", " far", " first" };
+		" evicted", " far", " first", " sinks" };
 	size_t i, n;
 
 	n = (size_t)snprintf(what, size, "%s N %u H %u/%u E %u S %u %s", op, s->N, s->H, s->G, s->E,

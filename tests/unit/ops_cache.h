@@ -25,6 +25,7 @@ enum form {
 	EVICTED = 32,                /* larger holes in the positions */
 	FAR = 64,                    /* positions near the greatest number */
 	FIRST = 128,                 /* positions from 0 on, instead of 2 */
+	SINKS = 256,                 /* heads have sinks */
 };
 
 struct shape {
@@ -58,8 +59,11 @@ void cache_make(struct cache *, const struct shape *);
 void cache_make_own(struct cache *, const struct shape *, const uint32_t *qpos);
 void cache_free(struct cache *);
 struct ref_rows cache_reference(const struct cache *, const struct shape *);
-/* Queries of the shape, for the reference or, with pointers of a device, for that */
+/* Queries of the shape, for the reference */
 struct query cache_query(const struct shape *, const float *q, const uint32_t *pos);
+/* Copies of all that of a query on a device, which drop_query() frees */
+struct query query_on_device(struct device *, const struct shape *, const struct query *);
+void drop_query(struct device *, struct query *);
 struct layer_rows cache_on_device(struct device *, struct cache *, const struct shape *,
     int values);
 void cache_free_rows(struct device *, struct layer_rows *);

@@ -109,6 +109,7 @@ void test_latent(void);                                     /* ops_latent.c */
 void test_gates(void);                                      /* ops_gate.c */
 void test_value_norms(void);                                /* ops_valuenorms.c */
 void test_query_stats(void);                                /* ops_querystats.c */
+void test_sinks(void);                                      /* ops_sinks.c */
 void test_windows(void);                                    /* ops_windows.c */
 void test_growing(void);                                    /* ops_growth.c */
 void test_choose(void);                                     /* ops_choose.c */

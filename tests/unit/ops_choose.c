@@ -13,11 +13,11 @@
 static const char *const reduce_name[] = {
 	[REDUCE_MEAN] = "mean", [REDUCE_MAX] = "max", [REDUCE_SUM] = "sum" };
 
-/* want[i] <- maximum or sum over the R query heads of the softmax of their n scores. A NaN
- * counts as -inf. */
+/* want[i] <- maximum or sum over the R query heads of the softmax of their n scores, and of a sink
+ * where they have one. A NaN counts as -inf. */
 static void
-ref_group_reduce(double *want, const float *score, size_t stride, size_t n, size_t R,
-    enum reduce how)
+ref_group_reduce(double *want, const float *score, size_t stride, size_t n, const float *sinks,
+    size_t R, enum reduce how)
 {
 	double most, sum, p;
 	size_t r, i;
@@ -27,7 +27,7 @@ ref_group_reduce(double *want, const float *score, size_t stride, size_t n, size
 	for (r = 0; r < R; r++, score += stride) {
 		for (i = 0, most = -INFINITY; i < n; i++)
 			most = fmax(most, score[i]);           /* passes over a NaN */
-		for (i = 0, sum = 0; i < n; i++)
+		for (i = 0, sum = sinks == NULL ? 0 : exp(sinks[r] - most); i < n; i++)
 			sum += isnan(score[i]) ? 0 : exp(score[i] - most);
 		for (i = 0; i < n; i++) {
 			p = isnan(score[i]) ? 0 : exp(score[i] - most) / sum;
@@ -74,6 +74,7 @@ struct reduce_case {
 	uint32_t H, G, n;            /* n: of the longest list */
 	float scale;
 	int in_place, odd;           /* odd: with NaN and infinities */
+	int sinks;                   /* 1: heads have sinks, of the scale of the scores */
 };
 
 static void
@@ -81,14 +82,16 @@ test_group_reduce(const struct reduce_case *c, enum reduce how)
 {
 	const size_t stride = c->n + BEHIND, all = c->H * stride, R = c->H / c->G;
 	float *score = floats(all, c->scale), *joint = floats(all, 1), *got;
+	float *sinks = floats(c->H, 3 * c->scale);
 	double *want = malloc((c->n + 1) * sizeof *want);
 	uint32_t n[64], g;
 	char what[80];
 	size_t i;
 	int k;
 
-	snprintf(what, sizeof what, "group_reduce %s H %u/%u n %u scale %g%s%s", reduce_name[how],
-	    c->H, c->G, c->n, c->scale, c->in_place ? " in place" : "", c->odd ? " odd" : "");
+	snprintf(what, sizeof what, "group_reduce %s H %u/%u n %u scale %g%s%s%s",
+	    reduce_name[how], c->H, c->G, c->n, c->scale, c->in_place ? " in place" : "",
+	    c->odd ? " odd" : "", c->sinks ? " sinks" : "");
 	for (g = 0; g < c->G; g++)
 		n[g] = g == 0 ? c->n : g == 2 ? 0 : draw(c->n + 1);
 	for (i = 0; i < all && c->odd; i += 1 + draw(20))
@@ -98,17 +101,19 @@ test_group_reduce(const struct reduce_case *c, enum reduce how)
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		float *ds, *dj;
+		float *ds, *dj, *on_device;
 
 		if (d->ops->group_reduce == NULL)
 			continue;
 		ds = to_device(d, score, all * 4);
 		dj = c->in_place ? ds : to_device(d, joint, all * 4);
-		d->ops->group_reduce(d->dev, dj, ds, stride, (struct counts){ n, 0 }, c->H, c->G,
-		    how);
+		on_device = c->sinks ? to_device(d, sinks, c->H * 4) : NULL;
+		d->ops->group_reduce(d->dev, dj, ds, stride, (struct counts){ n, 0 }, on_device,
+		    c->H, c->G, how);
 		got = from_device(d, dj, all);
 		for (g = 0; g < c->G; g++) {
-			ref_group_reduce(want, score + g * R * stride, stride, n[g], R, how);
+			ref_group_reduce(want, score + g * R * stride, stride, n[g],
+			    c->sinks ? sinks + g * R : NULL, R, how);
 			if (R == 1)
 				verdict(memcmp(got + g * stride, score + g * stride, n[g] * 4) == 0,
 				    "%s, %s: KV head %u has not its scores", what, d->name, g);
@@ -124,11 +129,13 @@ test_group_reduce(const struct reduce_case *c, enum reduce how)
 		}
 		same_bytes(d, what, got, all * 4);
 		free(got);
+		d->ops->free(d->dev, on_device);
 		d->ops->free(d->dev, ds);
 		if (!c->in_place)
 			d->ops->free(d->dev, dj);
 	}
 	free(score);
+	free(sinks);
 	free(joint);
 	free(want);
 }
@@ -381,10 +388,12 @@ void
 test_choose(void)
 {
 	static const struct reduce_case reduce_cases[] = {
-		{ 8, 8, 100, 1, 0, 0 }, { 8, 8, 100, 1, 1, 1 }, { 8, 2, 1000, 1, 0, 0 },
-		{ 8, 2, 1000, 1, 1, 0 }, { 16, 4, 37, 30, 0, 1 }, { 9, 3, 700, 30, 1, 1 },
-		{ 3, 1, 5000, 8, 1, 0 }, { 71, 1, 3000, 4, 0, 0 }, { 8, 1, 1, 1, 0, 0 },
-		{ 4, 2, 0, 1, 0, 0 }, { 32, 8, 2100, 60, 1, 0 }, { 6, 3, 15, 1, 1, 1 },
+		{ 8, 8, 100, 1, 0, 0, 0 }, { 8, 8, 100, 1, 1, 1, 0 }, { 8, 2, 1000, 1, 0, 0, 0 },
+		{ 8, 2, 1000, 1, 1, 0, 0 }, { 16, 4, 37, 30, 0, 1, 0 }, { 9, 3, 700, 30, 1, 1, 0 },
+		{ 3, 1, 5000, 8, 1, 0, 0 }, { 71, 1, 3000, 4, 0, 0, 0 }, { 8, 1, 1, 1, 0, 0, 0 },
+		{ 4, 2, 0, 1, 0, 0, 0 }, { 32, 8, 2100, 60, 1, 0, 0 }, { 6, 3, 15, 1, 1, 1, 0 },
+		{ 8, 2, 1000, 1, 0, 0, 1 }, { 9, 3, 700, 4, 1, 1, 1 }, { 64, 8, 2100, 9, 0, 0, 1 },
+		{ 5, 1, 6, 2, 1, 0, 1 }, { 3, 3, 50, 2, 1, 0, 1 },
 	};
 	static const uint32_t ns[] = { 1, 2, 15, 16, 17, 64, 1000, 5001 };
 	size_t i, kind;

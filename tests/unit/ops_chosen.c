@@ -19,6 +19,7 @@ struct shape {
 	enum kv_dtype type;
 	float scale;                 /* of queries and keys */
 	float softcap;               /* of logits; 0: none */
+	int sinks;                   /* 1: heads have sinks */
 };
 
 /* A cache, what was chosen of it, and these rows one after the other (row g * cap + i) */
@@ -147,23 +148,25 @@ name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
 	static const char *const which[] = { "some", "none", "all", "one long" };
 
-	snprintf(what, size, "%s H %u/%u E %u S %u entry %u %s %s softcap %g", op, s->H, s->G, s->E,
-	    s->S, s->entry, which[s->which], kv_dtype_name(s->type), s->softcap);
+	snprintf(what, size, "%s H %u/%u E %u S %u entry %u %s %s softcap %g%s", op, s->H, s->G,
+	    s->E, s->S, s->entry, which[s->which], kv_dtype_name(s->type), s->softcap,
+	    s->sinks ? " sinks" : "");
 }
 
 /* ---- attention ---- */
 
 /* All rows of a cache: the bytes of attend() */
 static void
-compare_with_attend(struct device *d, const char *what, const float *got, const float *q,
-    const struct layer_rows *rows, const struct shape *s)
+compare_with_attend(struct device *d, const char *what, const float *got,
+    const struct query *chosen, const struct layer_rows *rows, const struct shape *s)
 {
 	const size_t n = (size_t)s->H * s->E;
 	const uint32_t far = FAR;
 	void *o = d->ops->alloc(d->dev, n * 4), *pos = to_device(d, &far, 4);
-	const struct query query = { .q = q, .pos = pos, .N = 1, .H = s->H, .softcap = s->softcap };
+	struct query query = *chosen;
 	float *all;
 
+	query.pos = pos;
 	d->ops->attend(d->dev, o, NULL, &query, rows);
 	all = from_device(d, o, n);
 	verdict(memcmp(all, got, n * 4) == 0, "%s, %s: not what attend() gives", what, d->name);
@@ -176,7 +179,7 @@ static void
 test_attend_chosen(const struct shape *s)
 {
 	const size_t n = (size_t)s->H * s->E;
-	float *o, behind[16];
+	float *o, behind[16], *sinks = floats(s->H, 3);
 	double *want = malloc(n * sizeof *want), *lse = malloc(s->H * sizeof *lse);
 	const uint32_t far = FAR;
 	struct ref_rows ref;
@@ -190,7 +193,8 @@ test_attend_chosen(const struct shape *s)
 	name_case(what, sizeof what, "attend_chosen", s);
 	ref = (struct ref_rows){ c.picked_k, c.picked_v, c.picked_pos, c.start, c.picked, s->G,
 		s->E };
-	host = (struct query){ .q = c.q, .pos = &far, .N = 1, .H = s->H, .softcap = s->softcap };
+	host = (struct query){ .q = c.q, .pos = &far, .N = 1, .H = s->H, .softcap = s->softcap,
+		.sinks = s->sinks ? sinks : NULL };
 	ref_attend(want, lse, &host, &ref);
 	for (i = 0; i < 16; i++)
 		behind[i] = 777;
@@ -200,7 +204,9 @@ test_attend_chosen(const struct shape *s)
 		struct layer_rows rows = device_rows(d, &c, s);
 		struct chosen choice = device_choice(d, &c, s);
 		float *dq = to_device(d, c.q, n * 4), *out = d->ops->alloc(d->dev, n * 4 + 64);
-		const struct query query = { .q = dq, .N = 1, .H = s->H, .softcap = s->softcap };
+		float *at = to_device(d, sinks, s->H * 4);
+		const struct query query = { .q = dq, .N = 1, .H = s->H, .softcap = s->softcap,
+			.sinks = s->sinks ? at : NULL };
 
 		d->ops->put(d->dev, out + n, behind, sizeof behind);
 		if (d->ops->attend_chosen != NULL) {
@@ -211,15 +217,17 @@ test_attend_chosen(const struct shape *s)
 			verdict(memcmp(o + n, behind, sizeof behind) == 0, "%s, %s: behind the end",
 			    what, d->name);
 			if (s->which == ALL)
-				compare_with_attend(d, what, o, dq, &rows, s);
+				compare_with_attend(d, what, o, &query, &rows, s);
 			free(o);
 		}
 		d->ops->free(d->dev, dq);
+		d->ops->free(d->dev, at);
 		d->ops->free(d->dev, out);
 		d->ops->free(d->dev, choice.at);
 		free_rows(d, &rows);
 	}
 	free_sample(&c);
+	free(sinks);
 	free(want);
 	free(lse);
 }
@@ -459,11 +467,11 @@ test_rebuild_tiles(void)
 
 	for (i = 0; i < 35; i++) {
 		s = (struct shape){ 6, 3, E[i % 7], S[(i + i / 5) % 5], 1 + i % 3,
-			i % 2 ? SOME : ALL, i % 3 ? KV_BF16 : KV_F16, 1, 0 };
+			i % 2 ? SOME : ALL, i % 3 ? KV_BF16 : KV_F16, 1, 0, 0 };
 		if (in_sample())
 			test_rebuild(&s, rank[i % 5], 1 + draw(9));
 	}
-	s = (struct shape){ 2, 2, 130, 65, 1, ALL, KV_F32, 1, 0 };      /* two tiles of pairs */
+	s = (struct shape){ 2, 2, 130, 65, 1, ALL, KV_F32, 1, 0, 0 };      /* two tiles of pairs */
 	test_rebuild(&s, 17, 1);
 }
 
@@ -477,27 +485,32 @@ test_chosen(void)
 	static const uint32_t entry[] = { 1, 16, 1, 8, 5 };
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	static const struct shape more[] = {
-		{ 8, 1, 128, 5000, 1, SOME, KV_BF16, 1, 0 },      /* cut into pieces */
-		{ 8, 2, 128, 5000, 16, ALL, KV_BF16, 1, 0 },
-		{ 4, 4, 64, 3003, 1, ALL, KV_F16, 1, 0 },
+		{ 8, 1, 128, 5000, 1, SOME, KV_BF16, 1, 0, 0 },      /* cut into pieces */
+		{ 8, 2, 128, 5000, 16, ALL, KV_BF16, 1, 0, 0 },
+		{ 4, 4, 64, 3003, 1, ALL, KV_F16, 1, 0, 0 },
 		/* more heads than the decode kernel takes */
-		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1, 0 },
-		{ 8, 2, 64, 900, 1, SOME, KV_F32, 30, 0 },        /* logits of several hundred */
-		{ 8, 4, 64, 100, 1, NONE, KV_BF16, 1, 0 },
-		{ 28, 4, 128, 3000, 1, ONE_LONG, KV_BF16, 1, 0 },  /* one list, and few rows else */
-		{ 16, 4, 128, 1001, 16, ONE_LONG, KV_BF16, 1, 0 },
-		{ 16, 1, 96, 1234, 100, SOME, KV_F16, 1, 0 },  /* splits end within entries */
-		{ 2, 2, 128, 1235, 700, SOME, KV_F32, 1, 0 },
-		{ 8, 1, 256, 500, 7, SOME, KV_BF16, 1, 0 },
-		{ 6, 3, 64, 0, 1, ALL, KV_BF16, 1, 0 },
-		{ 6, 3, 64, 1, 16, ALL, KV_F16, 1, 0 },
-		{ 2, 1, 1, 77, 3, SOME, KV_F32, 1, 0 },
-		{ 8, 2, 64, 900, 1, SOME, KV_F32, 12, 50 },
-		{ 4, 4, 80, 333, 16, ALL, KV_F16, 8, 30 },
-		{ 14, 2, 128, 2001, 1, ALL, KV_BF16, 1.75f, 1.5f },
-		{ 7, 7, 96, 65, 5, SOME, KV_BF16, 1, 0.75f },
-		{ 16, 1, 256, 700, 3, ONE_LONG, KV_F16, 1.5f, 30 },
-		{ 6, 3, 33, 130, 1, SOME, KV_F32, 1.75f, 1 },
+		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1, 0, 0 },
+		{ 8, 2, 64, 900, 1, SOME, KV_F32, 30, 0, 0 },        /* logits of several hundred */
+		{ 8, 4, 64, 100, 1, NONE, KV_BF16, 1, 0, 0 },
+		/* one list, and few rows else */
+		{ 28, 4, 128, 3000, 1, ONE_LONG, KV_BF16, 1, 0, 0 },
+		{ 16, 4, 128, 1001, 16, ONE_LONG, KV_BF16, 1, 0, 0 },
+		{ 16, 1, 96, 1234, 100, SOME, KV_F16, 1, 0, 0 },  /* splits end within entries */
+		{ 2, 2, 128, 1235, 700, SOME, KV_F32, 1, 0, 0 },
+		{ 8, 1, 256, 500, 7, SOME, KV_BF16, 1, 0, 0 },
+		{ 6, 3, 64, 0, 1, ALL, KV_BF16, 1, 0, 0 },
+		{ 6, 3, 64, 1, 16, ALL, KV_F16, 1, 0, 0 },
+		{ 2, 1, 1, 77, 3, SOME, KV_F32, 1, 0, 0 },
+		{ 8, 2, 64, 900, 1, SOME, KV_F32, 12, 50, 0 },
+		{ 4, 4, 80, 333, 16, ALL, KV_F16, 8, 30, 0 },
+		{ 14, 2, 128, 2001, 1, ALL, KV_BF16, 1.75f, 1.5f, 0 },
+		{ 7, 7, 96, 65, 5, SOME, KV_BF16, 1, 0.75f, 0 },
+		{ 16, 1, 256, 700, 3, ONE_LONG, KV_F16, 1.5f, 30, 0 },
+		{ 6, 3, 33, 130, 1, SOME, KV_F32, 1.75f, 1, 0 },
+		{ 64, 8, 64, 2100, 1, SOME, KV_BF16, 1, 0, 1 },
+		{ 8, 2, 64, 300, 16, ALL, KV_F16, 1, 0, 1 },
+		{ 9, 3, 33, 700, 3, ONE_LONG, KV_F32, 1, 0, 1 },
+		{ 8, 4, 128, 100, 1, NONE, KV_BF16, 1, 0, 1 },
 	};
 	struct shape s;
 	size_t h, e, i = 0;
@@ -505,7 +518,7 @@ test_chosen(void)
 	for (h = 0; h < 6; h++)
 		for (e = 0; e < 6; e++, i++) {
 			s = (struct shape){ heads[h].H, heads[h].G, E[e], 1 + draw(700),
-				entry[i % 5], i % 4 == 3 ? ALL : SOME, type[(h + e) % 3], 1, 0 };
+				entry[i % 5], i % 4 == 3 ? ALL : SOME, type[(h + e) % 3], 1, 0, 0 };
 			if (!in_sample())
 				continue;
 			test_attend_chosen(&s);
@@ -520,7 +533,7 @@ test_chosen(void)
 		test_attend_chosen(&more[i]);
 		test_gather(&more[i], 1);
 	}
-	s = (struct shape){ 8, 2, 128, 3000, 8, SOME, KV_BF16, 1, 0 };
+	s = (struct shape){ 8, 2, 128, 3000, 8, SOME, KV_BF16, 1, 0, 0 };
 	test_rebuild(&s, 160, 8);
 	s.type = KV_F32;
 	test_rebuild(&s, 160, 8);

@@ -23,6 +23,9 @@ static const struct shape text[] = {
 	{ 1, 8, 2, 20, 70, KV_F16, 3, LATE, 500, 5 },
 	{ 5, 4, 1, 96, 1500, KV_F16, 1, LATE, 0, 0 },
 	{ 140, 2, 2, 32, 300, KV_BF16, 1, PROMPT, 40, 0 },
+	{ 1, 9, 3, 64, 700, KV_BF16, 1, LATE | SINKS, 0, 0 },
+	{ 1, 9, 3, 64, 900, KV_BF16, 1, LATE | SINKS, 0, 0 },
+	{ 1, 10, 2, 32, 300, KV_F32, 1, LATE | SINKS, 40, 0 },
 };
 
 enum { MOST_TEXTS = 36 };
@@ -31,8 +34,8 @@ enum { MOST_TEXTS = 36 };
 struct one {
 	struct cache cache;
 	struct layer_rows rows;
-	float *q, *dq, *o, *lse;
-	uint32_t *pos;
+	float *q, *o, *lse;
+	struct query query;
 	size_t n, lses;
 	struct chosen chosen;
 };
@@ -41,6 +44,7 @@ static struct attention
 make(struct device *d, struct one *x, const struct shape *s)
 {
 	const struct cache_types all = cache_types;
+	struct query host;
 
 	x->lses = (size_t)s->N * s->H;
 	x->n = x->lses * s->E;
@@ -51,12 +55,12 @@ make(struct device *d, struct one *x, const struct shape *s)
 	cache_types = all;
 	x->q = floats(x->n, s->scale);
 	x->rows = cache_on_device(d, &x->cache, s, 1);
-	x->dq = to_device(d, x->q, x->n * 4);
-	x->pos = to_device(d, x->cache.qpos, s->N * 4);
+	host = cache_query(s, x->q, x->cache.qpos);
+	x->query = query_on_device(d, s, &host);
 	x->o = d->ops->alloc(d->dev, x->n * 4);
 	x->lse = d->ops->alloc(d->dev, x->lses * 4);
 	return (struct attention){ .o = x->o, .lse = x->lse, .rows = &x->rows,
-		.query = cache_query(s, x->dq, x->pos) };
+		.query = x->query };
 }
 
 /* Some entries of `rows` rows, the last one of each KV head among them */
@@ -85,8 +89,7 @@ drop(struct device *d, struct one *x)
 	d->ops->free(d->dev, x->chosen.at);
 	free(x->chosen.n);
 	x->chosen = (struct chosen){ .at = NULL };
-	d->ops->free(d->dev, x->dq);
-	d->ops->free(d->dev, x->pos);
+	drop_query(d, &x->query);
 	d->ops->free(d->dev, x->o);
 	d->ops->free(d->dev, x->lse);
 	cache_free_rows(d, &x->rows);

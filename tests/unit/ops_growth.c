@@ -133,7 +133,7 @@ ops_of_step(struct growing *x, uint32_t most)
 	o->append(d, &x->rows, x->k, x->v, x->pos, 1);
 	o->pack_bits(d, &x->bits, &x->rows);
 	o->bits_scores(d, x->score, x->stride, &query, &x->bits, &x->rows);
-	o->group_reduce(d, x->joint, x->score, x->stride, n, query.H, G, REDUCE_MEAN);
+	o->group_reduce(d, x->joint, x->score, x->stride, n, NULL, query.H, G, REDUCE_MEAN);
 	o->topk(d, &x->chosen, x->joint, x->stride, n, G);
 	o->attend_chosen(d, x->o, &query, &x->rows, &x->chosen);
 }
@@ -249,7 +249,7 @@ ops_of_lists(struct device *d, struct list_call *c, const float *score, size_t s
 	const struct counts n = { c->n, most };
 
 	c->chosen.n = c->k;
-	d->ops->group_reduce(d->dev, c->joint, score, stride, n, 2 * R, 2, REDUCE_SUM);
+	d->ops->group_reduce(d->dev, c->joint, score, stride, n, NULL, 2 * R, 2, REDUCE_SUM);
 	d->ops->topk(d->dev, &c->chosen, c->joint, stride, n, 2);
 }
 

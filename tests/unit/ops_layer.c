@@ -317,8 +317,8 @@ retrieve_half(struct device *d, struct layer *l)
 		l->wanted[g] = (l->len[g] + 1) / 2;
 	o->pack_bits(d->dev, &l->bits, &l->rows);
 	o->bits_scores(d->dev, l->score, ROWS, &query, &l->bits, &l->rows);
-	o->group_reduce(d->dev, l->score, l->score, ROWS, (struct counts){ l->len, 0 }, H, G,
-	    REDUCE_MEAN);
+	o->group_reduce(d->dev, l->score, l->score, ROWS, (struct counts){ l->len, 0 },
+	    NULL, H, G, REDUCE_MEAN);
 	o->topk(d->dev, &l->chosen, l->score, ROWS, (struct counts){ l->len, 0 }, G);
 	o->attend_chosen(d->dev, l->xn, &query, &l->rows, &l->chosen);
 }
@@ -400,8 +400,8 @@ test_kernels(struct device *d)
 	retrieve_half(d, &l);
 	kernels(d, "pack_bits, bits_scores, group_reduce, topk and attend_chosen", from, 7);
 	from = cuda_launches;
-	d->ops->group_reduce(d->dev, l.score, l.score, ROWS, (struct counts){ l.len, 0 }, G, G,
-	    REDUCE_MEAN);
+	d->ops->group_reduce(d->dev, l.score, l.score, ROWS, (struct counts){ l.len, 0 },
+	    NULL, G, G, REDUCE_MEAN);
 	kernels(d, "group_reduce of nothing", from, 0);
 	from = cuda_launches;
 	d->ops->matmul(d->dev, l.x, l.q, &l.w[KV_BF16], NULL, 1, 1);

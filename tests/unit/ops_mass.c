@@ -52,7 +52,7 @@ test_window_mass(const struct shape *s, int with_own, enum over_queries over)
 	float *q = floats(nq, s->scale), *mass = malloc(n * sizeof *mass), *dm;
 	double *want = malloc(n * sizeof *want);
 	struct ref_rows ref, ref_own;
-	struct query query;
+	struct query host;
 	struct cache c, o;
 	char what[128];
 	size_t i;
@@ -64,17 +64,16 @@ test_window_mass(const struct shape *s, int with_own, enum over_queries over)
 	ref_own = cache_reference(&o, s);
 	for (i = 0; i < n; i++)
 		want[i] = -7;                          /* behind a head's rows nothing is written */
-	query = cache_query(s, q, c.qpos);
-	ref_window_mass(want, stride, &query, &ref, with_own ? &ref_own : NULL, over);
+	host = cache_query(s, q, c.qpos);
+	ref_window_mass(want, stride, &host, &ref, with_own ? &ref_own : NULL, over);
 	cache_name(what, sizeof what, with_own ? "window_mass own" : "window_mass", s);
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		struct layer_rows rows = cache_on_device(d, &c, s, k % 2);
 		struct layer_rows own = cache_on_device(d, &o, s, 0);
-		void *dq = to_device(d, q, nq * 4), *dp = to_device(d, c.qpos, s->N * 4);
+		struct query query = query_on_device(d, s, &host);
 
-		query = cache_query(s, dq, dp);
 		for (run = 0; run < runs(d); run++) {
 			for (i = 0; i < n; i++)
 				mass[i] = -7;
@@ -88,10 +87,9 @@ test_window_mass(const struct shape *s, int with_own, enum over_queries over)
 			else
 				again(d, what, mass, n);
 		}
-		if (!with_own && over == QUERIES_SUM)
+		if (!with_own && over == QUERIES_SUM && !(s->form & SINKS))
 			all_is_given(d, what, mass, stride, &c, s);
-		d->ops->free(d->dev, dq);
-		d->ops->free(d->dev, dp);
+		drop_query(d, &query);
 		cache_free_rows(d, &rows);
 		cache_free_rows(d, &own);
 	}
@@ -142,7 +140,7 @@ test_attend_mass(const struct shape *s, enum over_queries over)
 	float *q = floats(nq, s->scale), *old = floats(n, 1), *mass;
 	double *want = malloc(n * sizeof *want);
 	struct ref_rows ref;
-	struct query query;
+	struct query host;
 	struct cache c;
 	char what[128];
 	size_t i;
@@ -152,18 +150,17 @@ test_attend_mass(const struct shape *s, enum over_queries over)
 	ref = cache_reference(&c, s);
 	for (i = 0; i < n; i++)
 		want[i] = old[i] = over == QUERIES_MAX ? fabsf(old[i]) / 9 : old[i];
-	query = cache_query(s, q, c.qpos);
+	host = cache_query(s, q, c.qpos);
 	for (i = 0; i < 2; i++)
-		ref_attend_mass(want, stride, &query, &ref, over);
+		ref_attend_mass(want, stride, &host, &ref, over);
 	cache_name(what, sizeof what, "attend_mass", s);
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		struct layer_rows rows = cache_on_device(d, &c, s, 1);
-		void *dq = to_device(d, q, nq * 4), *dp = to_device(d, c.qpos, s->N * 4);
+		struct query query = query_on_device(d, s, &host);
 		float *o = d->ops->alloc(d->dev, nq * 4), *lse = d->ops->alloc(d->dev, NH * 4);
 
-		query = cache_query(s, dq, dp);
 		d->ops->attend(d->dev, o, lse, &query, &rows);
 		for (run = 0; run < runs(d); run++) {
 			void *dm = to_device(d, old, n * 4);
@@ -178,8 +175,7 @@ test_attend_mass(const struct shape *s, enum over_queries over)
 			free(mass);
 			d->ops->free(d->dev, dm);
 		}
-		d->ops->free(d->dev, dq);
-		d->ops->free(d->dev, dp);
+		drop_query(d, &query);
 		d->ops->free(d->dev, o);
 		d->ops->free(d->dev, lse);
 		cache_free_rows(d, &rows);

@@ -86,6 +86,10 @@ logits(double *logit, const struct query *query, size_t i, const struct ref_rows
 		logit[s] = ref_cap(ref_key_score(q, c->k + row * c->E, c->E), query->softcap);
 		top = fmax(top, logit[s]);
 	}
+	if (query->sinks != NULL) {
+		top = fmax(top, query->sinks[i % query->H]);
+		sum = exp(query->sinks[i % query->H] - top);
+	}
 	for (s = 0; s < c->len[g] && top > -INFINITY; s++)
 		sum += exp(logit[s] - top);
 	return top + log(sum);
@@ -129,13 +133,15 @@ add_weights(double *mass, size_t stride, const struct query *query, const struct
 {
 	double *logit = longest_head(c), *other = longest_head(own != NULL ? own : c), lse, p, *to;
 	const size_t H = query->H;
+	struct query bare = *query;
 	size_t i, g, s;
 
+	bare.sinks = NULL;
 	for (i = 0; i < query->N * H; i++) {
 		g = i % H / (H / c->G);
 		lse = logits(logit, query, i, c);
 		if (own != NULL)
-			lse = log(exp(lse) + exp(logits(other, query, i, own)));
+			lse = log(exp(lse) + exp(logits(other, &bare, i, own)));
 		for (s = 0; s < c->len[g]; s++) {
 			if (logit[s] == -INFINITY)
 				continue;

@@ -173,21 +173,21 @@ test_whole_text(const struct shape *s)
 	const size_t NH = (size_t)s->N * s->H, mass = s->H * (s->S + 5) * sizeof(float);
 	float *q = floats(NH * s->E, s->scale);
 	struct result r[3];
-	struct query query;
+	struct query host;
 	struct cache c;
 	char what[128];
 	int k, i;
 
 	cache_make(&c, s);
+	host = cache_query(s, q, c.qpos);
 	cache_name(what, sizeof what, "whole text", s);
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		struct layer_rows rows = cache_on_device(d, &c, s, 1);
-		void *dq = to_device(d, q, NH * s->E * 4), *dp = to_device(d, c.qpos, s->N * 4);
+		struct query query = query_on_device(d, s, &host);
 		const uint32_t window[] = { 0, c.qpos[s->N - 1] - 1, UINT32_MAX };
 
 		for (i = 0; i < 3; i++) {
-			query = cache_query(s, dq, dp);
 			query.window = window[i];      /* no row stands before position 2 */
 			r[i] = results(d, s, &query, &rows);
 			verdict(memcmp(r[i].o, r[0].o, NH * s->E * 4) == 0 &&
@@ -199,8 +199,7 @@ test_whole_text(const struct shape *s)
 		}
 		for (i = 0; i < 3; i++)
 			free_result(&r[i]);
-		d->ops->free(d->dev, dq);
-		d->ops->free(d->dev, dp);
+		drop_query(d, &query);
 		cache_free_rows(d, &rows);
 	}
 	cache_free(&c);
