@@ -84,13 +84,13 @@ to_safetensors(const struct input_twice *in)
 }
 
 /* Maps the file; a copied pipe has only its descriptor as a name. */
-static struct safetensors *
+static struct tensor_set *
 open_file(const struct input_twice *in, const char *path)
 {
 	const int piped = strcmp(path, "-") == 0;
 	char descriptor[32], err[1024], *one, *two;
 	const struct overrides o = { .notice = { warn_notice, NULL } };
-	struct safetensors *st = NULL;
+	struct tensor_set *st = NULL;
 	int rc;
 
 	snprintf(descriptor, sizeof descriptor, "/proc/self/fd/%d", in->fd);
@@ -123,7 +123,7 @@ static void
 to_snapshot(const struct input_twice *in, const char *path)
 {
 	struct import x = { .name = in->name, .step = { progress_step, NULL } };
-	struct safetensors *st = open_file(in, path);
+	struct tensor_set *st = open_file(in, path);
 	struct kv_head model;
 	struct engine_error e;
 	struct kv_writer *w;

@@ -12,13 +12,13 @@
 #include "engine/engine_error.h"
 #include "libkvfile/codec.h"
 
-struct safetensors;
+struct tensor_set;
 struct tensor;
 
 struct query_calibration {
 	const char *path;               /* the caller's, for messages; NULL = none */
 	uint32_t layers, heads, width;
-	struct safetensors *files;      /* the next two are in it */
+	struct tensor_set *files;      /* the next two are in it */
 	const struct tensor *mean, *covariance;
 	const struct tensor *modulus;   /* NULL: the file has none */
 	char hash[17];                  /* of the numbers, 16 hexadecimal digits */

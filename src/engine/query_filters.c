@@ -22,7 +22,7 @@ take(struct query_filters *f, const struct tensor *t, struct engine_error *e)
 int
 query_filters_load(struct query_filters *out, const char *path, struct engine_error *e)
 {
-	struct safetensors *files;
+	struct tensor_set *files;
 	const struct tensor *t;
 	int rc;
 

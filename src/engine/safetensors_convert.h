@@ -56,7 +56,7 @@ void export_free(struct export *);
 
 /* An import of a file as a snapshot */
 struct import {
-	const struct safetensors *from;
+	const struct tensor_set *from;
 	const char *name;               /* for messages */
 	struct kv_head head;
 	struct step_hook step;          /* layers; call NULL = none */

@@ -31,7 +31,7 @@ split(char **folder, const char **name, const char *path, struct engine_error *e
 }
 
 int
-tensor_file_open(struct safetensors **files, const char *path, struct engine_error *e)
+tensor_file_open(struct tensor_set **files, const char *path, struct engine_error *e)
 {
 	const char *name = NULL;
 	char *folder, why[512];
@@ -87,7 +87,7 @@ check_finite(const struct tensor *t, const char *path, const char *name, struct 
 }
 
 int
-tensor_file_find(const struct safetensors *files, const char *path, const char *name, unsigned ndim,
+tensor_file_find(const struct tensor_set *files, const char *path, const char *name, unsigned ndim,
     const char *shape, const struct tensor **found, struct engine_error *e)
 {
 	const struct tensor *t = *found = safetensors_find(files, name);

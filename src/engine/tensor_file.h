@@ -7,12 +7,12 @@
 #include "model/safetensors.h"
 
 /* *files <- a file, or a folder with model.safetensors. Returns ENGINE_EDAMAGED for another. */
-int tensor_file_open(struct safetensors **files, const char *path, struct engine_error *);
+int tensor_file_open(struct tensor_set **files, const char *path, struct engine_error *);
 
 /* *t <- the tensor, which must have `ndim` dimensions, named in `shape` ("layers, KV heads and head
  * width"), each below 2^32, numbers of a type that can be read, all finite. Returns
  * ENGINE_EDAMAGED for another. */
-int tensor_file_find(const struct safetensors *, const char *path, const char *name, unsigned ndim,
+int tensor_file_find(const struct tensor_set *, const char *path, const char *name, unsigned ndim,
     const char *shape, const struct tensor **t, struct engine_error *);
 
 /* Returns the number of elements. */

@@ -58,7 +58,7 @@ static int
 need(struct adapter_loader *ld, const char *name, uint32_t rows, uint32_t cols,
     const struct tensor **out)
 {
-	const struct safetensors *files = ld->a->files;
+	const struct tensor_set *files = ld->a->files;
 	const char *file = safetensors_at(files, 0)->file;
 	int rc = tensor_need(files, file, name, rows, cols, out, ld->err, ld->errlen);
 
@@ -81,7 +81,7 @@ lora_name(char *name, const char *linear, char factor)
 static void
 ignore_lora(struct adapter_loader *ld, const char *linear)
 {
-	const struct safetensors *files = ld->a->files;
+	const struct tensor_set *files = ld->a->files;
 	const struct tensor *t;
 	char name[128];
 	const char *factor;

@@ -14,7 +14,7 @@
 
 #include "model/model.h"
 
-struct safetensors;
+struct tensor_set;
 
 struct lora {
 	struct mat a;                   /* [r][in]; data NULL: this linear has none */
@@ -41,7 +41,7 @@ struct adapter {
 	unsigned linears;               /* 1 << number of each of the seven that has a LoRA */
 	char *dir;
 	const struct model *model;
-	struct safetensors *files;
+	struct tensor_set *files;
 };
 
 /* Reads a folder for a model, which need not be on the device yet. What does not fit the model is

@@ -46,7 +46,7 @@ need_quantised(struct loader *ld, const char *name, uint32_t rows, uint32_t cols
 static int
 need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const struct tensor **out)
 {
-	const struct safetensors *files = ld->m->files;
+	const struct tensor_set *files = ld->m->files;
 	int rc;
 
 	if (cols != 0 && checkpoint_has(&ld->m->quantised, files, name))

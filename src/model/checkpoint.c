@@ -133,7 +133,7 @@ checkpoint_groups(const struct checkpoint_search *s, const char *what, uint32_t 
 }
 
 int
-checkpoint_has(const struct checkpoint_config *config, const struct safetensors *files,
+checkpoint_has(const struct checkpoint_config *config, const struct tensor_set *files,
     const char *name)
 {
 	const struct checkpoint_search s = { .config = config, .files = files, .name = name };
@@ -142,7 +142,7 @@ checkpoint_has(const struct checkpoint_config *config, const struct safetensors 
 }
 
 int
-checkpoint_find(const struct checkpoint_config *config, const struct safetensors *files,
+checkpoint_find(const struct checkpoint_config *config, const struct tensor_set *files,
     const char *name, uint32_t rows, uint32_t cols, struct checkpoint_matrix *m, char *err,
     size_t errlen)
 {
@@ -161,7 +161,7 @@ checkpoint_find(const struct checkpoint_config *config, const struct safetensors
 }
 
 void
-checkpoint_mark(const struct checkpoint_matrix *m, const struct safetensors *files,
+checkpoint_mark(const struct checkpoint_matrix *m, const struct tensor_set *files,
     uint8_t *needed)
 {
 	const struct checkpoint_parts *p = &m->at;

@@ -68,17 +68,17 @@ struct checkpoint_matrix {
 };
 
 /* Has the folder a quantised matrix of this name, "...weight"? */
-int checkpoint_has(const struct checkpoint_config *, const struct safetensors *, const char *name);
+int checkpoint_has(const struct checkpoint_config *, const struct tensor_set *, const char *name);
 /* *m <- the matrix of this name, "...weight", [rows][cols]; m->tensor is what the loader binds.
  * Tensors and shapes are checked, values are not but group numbers. */
-int checkpoint_find(const struct checkpoint_config *, const struct safetensors *, const char *name,
+int checkpoint_find(const struct checkpoint_config *, const struct tensor_set *, const char *name,
     uint32_t rows, uint32_t cols, struct checkpoint_matrix *m, char *err, size_t errlen);
 /* out[n][cols] bf16 <- rows from `from` on, by this many threads. A number that is not finite is
  * MODEL_EINVALID and named. */
 int checkpoint_rows(const struct checkpoint_matrix *m, uint32_t from, uint32_t n, unsigned threads,
     uint16_t *out, char *err, size_t errlen);
 /* Marks the tensors of the matrix in needed[tensors of files]. */
-void checkpoint_mark(const struct checkpoint_matrix *, const struct safetensors *,
+void checkpoint_mark(const struct checkpoint_matrix *, const struct tensor_set *,
     uint8_t *needed);
 /* Is it a scale of activations or of a cache, which the configuration has said are quantised? */
 int checkpoint_passes_over(const struct checkpoint_config *, const struct tensor *);

@@ -14,7 +14,7 @@
 /* What find() is looking through */
 struct checkpoint_search {
 	const struct checkpoint_config *config;
-	const struct safetensors *files;
+	const struct tensor_set *files;
 	const char *name;               /* of the matrix: "model.layers.0.mlp.up_proj.weight" */
 	char *err;
 	size_t errlen;

@@ -46,7 +46,7 @@ struct gate {
 	const struct model *model;
 	uint32_t width, sinks;          /* hidden, or m; S */
 	void *block;
-	struct safetensors *files;
+	struct tensor_set *files;
 	char *dir;
 };
 

@@ -42,7 +42,7 @@ interleaved_heads(const struct gguf_arch *arch, const char *name, uint64_t heads
 
 /* A tensor of elements has a dtype; name: in memory of the shard */
 static void
-add_tensor(struct safetensors *st, const struct shard *sh, const struct gguf_tensor *from,
+add_tensor(struct tensor_set *st, const struct shard *sh, const struct gguf_tensor *from,
     const char *name)
 {
 	struct tensor *t = &st->tensor[st->n++];
@@ -59,7 +59,7 @@ add_tensor(struct safetensors *st, const struct shard *sh, const struct gguf_ten
 
 /* *heads, *kv_heads <- as the file says; 0: not, or not a number of a model */
 static int
-read_heads(struct safetensors *st, const struct gguf *g, const struct gguf_arch *arch,
+read_heads(struct tensor_set *st, const struct gguf *g, const struct gguf_arch *arch,
     uint64_t *heads, uint64_t *kv_heads)
 {
 	char key[80];
@@ -86,7 +86,7 @@ struct whole {
 
 /* Appends the tensors of a file, whose mapping becomes that of a shard. */
 static int
-add_file(struct safetensors *st, struct gguf *g, const struct whole *w)
+add_file(struct tensor_set *st, struct gguf *g, const struct whole *w)
 {
 	struct shard *sh = realloc(st->shard, (st->shards + 1) * sizeof *sh);
 	struct tensor *t;
@@ -130,7 +130,7 @@ add_file(struct safetensors *st, struct gguf *g, const struct whole *w)
 
 /* *count <- how many parts the model has, 1 where it is not split; *no <- which one this is */
 static int
-read_split(struct safetensors *st, const struct gguf *g, uint64_t *count, uint64_t *no)
+read_split(struct tensor_set *st, const struct gguf *g, uint64_t *count, uint64_t *no)
 {
 	int rc;
 
@@ -149,7 +149,7 @@ read_split(struct safetensors *st, const struct gguf *g, uint64_t *count, uint64
 
 /* *path <- that of part `no` beside the first one, to be freed; NULL: the first is not called so */
 static int
-part_path(struct safetensors *st, const char *first, uint64_t no, uint64_t count, char **path)
+part_path(struct tensor_set *st, const char *first, uint64_t no, uint64_t count, char **path)
 {
 	char tail[40];
 	const size_t n = strlen(first);
@@ -170,7 +170,7 @@ part_path(struct safetensors *st, const char *first, uint64_t no, uint64_t count
 }
 
 static int
-add_part(struct safetensors *st, const char *path, uint64_t no, uint64_t count,
+add_part(struct tensor_set *st, const char *path, uint64_t no, uint64_t count,
     const struct whole *w)
 {
 	uint64_t of, is;
@@ -189,7 +189,7 @@ add_part(struct safetensors *st, const char *path, uint64_t no, uint64_t count,
 }
 
 static int
-add_parts(struct safetensors *st, const char *first, uint64_t count, const struct whole *w)
+add_parts(struct tensor_set *st, const char *first, uint64_t count, const struct whole *w)
 {
 	char *path;
 	uint64_t i;
@@ -206,7 +206,7 @@ add_parts(struct safetensors *st, const char *first, uint64_t count, const struc
 
 /* The names are sorted: one of each. */
 static int
-check_names(struct safetensors *st)
+check_names(struct tensor_set *st)
 {
 	size_t i;
 
@@ -219,7 +219,7 @@ check_names(struct safetensors *st)
 
 /* All tensors of all parts, as the first file counts them */
 static int
-check_split(struct safetensors *st, const char *first, uint64_t all, uint64_t found)
+check_split(struct tensor_set *st, const char *first, uint64_t all, uint64_t found)
 {
 	if (all == found)
 		return MODEL_OK;
@@ -228,7 +228,7 @@ check_split(struct safetensors *st, const char *first, uint64_t all, uint64_t fo
 }
 
 int
-gguf_tensors_add(struct safetensors *st, const char *path)
+gguf_tensors_add(struct tensor_set *st, const char *path)
 {
 	uint64_t count, no, all, rope = 0, i;
 	struct whole w;

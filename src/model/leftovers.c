@@ -139,7 +139,7 @@ is_behind(const struct tensor *t, uint32_t layers)
 }
 
 int
-leftovers_check(const struct safetensors *files, const uint8_t *needed, int wrapped,
+leftovers_check(const struct tensor_set *files, const uint8_t *needed, int wrapped,
     uint32_t layers, const struct checkpoint_config *quantised, const struct overrides *o,
     char *err, size_t errlen)
 {

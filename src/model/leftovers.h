@@ -15,7 +15,7 @@
  * overrides. wrapped: those that see images are no part of the model, and so are those of layers
  * from number `layers` on. Scales of what the configuration has said is not quantised here are
  * passed over in silence. */
-int leftovers_check(const struct safetensors *, const uint8_t *needed, int wrapped, uint32_t layers,
+int leftovers_check(const struct tensor_set *, const uint8_t *needed, int wrapped, uint32_t layers,
     const struct checkpoint_config *, const struct overrides *, char *err, size_t errlen);
 
 #endif

@@ -18,7 +18,7 @@
 
 struct family;
 struct overrides;
-struct safetensors;
+struct tensor_set;
 
 enum {
 	MODEL_OK = 0,
@@ -131,7 +131,7 @@ struct model {
 	/* 1: products of a prompt may round activations to bf16 (ops.h, products_in_bf16); the
 	 * caller's to set */
 	int products_in_bf16;
-	struct safetensors *files;
+	struct tensor_set *files;
 	unsigned char *needed;                  /* [tensors of files] 1: a part of the model */
 };
 

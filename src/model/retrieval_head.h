@@ -46,7 +46,7 @@ struct retrieval_head {
 	/* the rest is retrieval_head.c's */
 	void *block;
 	struct kv_model shape;                  /* what its configuration says */
-	struct safetensors *files;
+	struct tensor_set *files;
 	char *dir;
 };
 

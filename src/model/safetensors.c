@@ -51,7 +51,7 @@ get_size(const json_t *v, uint64_t *out)
 
 /* Fills ndim, dim and *elements. */
 static int
-parse_shape(struct safetensors *st, struct tensor *t, const json_t *shape, uint64_t *elements)
+parse_shape(struct tensor_set *st, struct tensor *t, const json_t *shape, uint64_t *elements)
 {
 	size_t i, n = json_array_size(shape);
 
@@ -73,7 +73,7 @@ parse_shape(struct safetensors *st, struct tensor *t, const json_t *shape, uint6
 
 /* Fills dtype and type. Where the type is one we know, checks the bytes against the shape. */
 static int
-parse_type(struct safetensors *st, struct tensor *t, const json_t *name, uint64_t elements)
+parse_type(struct tensor_set *st, struct tensor *t, const json_t *name, uint64_t elements)
 {
 	uint64_t bits;
 	size_t i;
@@ -97,7 +97,7 @@ parse_type(struct safetensors *st, struct tensor *t, const json_t *name, uint64_
 
 /* base: where the data begins in the file. */
 static int
-parse_tensor(struct safetensors *st, const struct shard *sh, uint64_t base, struct tensor *t,
+parse_tensor(struct tensor_set *st, const struct shard *sh, uint64_t base, struct tensor *t,
     const json_t *v)
 {
 	const json_t *offsets = json_object_get(v, "data_offsets");
@@ -139,7 +139,7 @@ safetensors_by_name(const void *a, const void *b)
 
 /* The tensors must cover the data exactly: no overlap, no hole, nothing behind the last one. */
 static int
-check_cover(struct safetensors *st, const struct shard *sh, uint64_t base, struct tensor *t,
+check_cover(struct tensor_set *st, const struct shard *sh, uint64_t base, struct tensor *t,
     size_t n)
 {
 	const uint8_t *end = sh->map + base, *begin;
@@ -161,7 +161,7 @@ check_cover(struct safetensors *st, const struct shard *sh, uint64_t base, struc
 
 /* Reads the JSON of the header; *base becomes the offset of the data. */
 static int
-parse_header(struct safetensors *st, struct shard *sh, uint64_t *base)
+parse_header(struct tensor_set *st, struct shard *sh, uint64_t *base)
 {
 	json_error_t e;
 	uint64_t len;
@@ -190,7 +190,7 @@ parse_header(struct safetensors *st, struct shard *sh, uint64_t *base)
 
 /* Appends the tensors of a mapped file. */
 static int
-parse_shard(struct safetensors *st, struct shard *sh)
+parse_shard(struct tensor_set *st, struct shard *sh)
 {
 	struct tensor *t;
 	const char *key;
@@ -217,7 +217,7 @@ parse_shard(struct safetensors *st, struct shard *sh)
 }
 
 static int
-map_shard(struct safetensors *st, struct shard *sh)
+map_shard(struct tensor_set *st, struct shard *sh)
 {
 	uint64_t size;
 	void *map;
@@ -242,7 +242,7 @@ map_shard(struct safetensors *st, struct shard *sh)
 }
 
 int
-safetensors_add(struct safetensors *st, const char *dir, const char *name)
+safetensors_add(struct tensor_set *st, const char *dir, const char *name)
 {
 	struct shard *sh;
 	char kind[512];
@@ -268,7 +268,7 @@ safetensors_add(struct safetensors *st, const char *dir, const char *name)
 /* Those whose values we compute with must lie at multiples of their size. A header that is not
  * padded leaves all of its file elsewhere: these tensors are copied. */
 static int
-align_tensors(struct safetensors *st)
+align_tensors(struct tensor_set *st)
 {
 	const struct tensor *first = NULL;
 	struct tensor *t;
@@ -297,9 +297,9 @@ align_tensors(struct safetensors *st)
 /* name: of the one file; NULL: those of a model */
 static int
 open_files(const char *dir, const char *name, const struct overrides *overrides,
-    struct safetensors **out, char *err, size_t errlen)
+    struct tensor_set **out, char *err, size_t errlen)
 {
-	struct safetensors *st;
+	struct tensor_set *st;
 	int rc;
 
 	*out = NULL;
@@ -321,7 +321,7 @@ open_files(const char *dir, const char *name, const struct overrides *overrides,
 }
 
 int
-safetensors_open(const char *dir, const struct overrides *overrides, struct safetensors **out,
+safetensors_open(const char *dir, const struct overrides *overrides, struct tensor_set **out,
     char *err, size_t errlen)
 {
 	return open_files(dir, NULL, overrides, out, err, errlen);
@@ -329,13 +329,13 @@ safetensors_open(const char *dir, const struct overrides *overrides, struct safe
 
 int
 safetensors_open_file(const char *dir, const char *name, const struct overrides *overrides,
-    struct safetensors **out, char *err, size_t errlen)
+    struct tensor_set **out, char *err, size_t errlen)
 {
 	return open_files(dir, name, overrides, out, err, errlen);
 }
 
 void
-safetensors_close(struct safetensors *st)
+safetensors_close(struct tensor_set *st)
 {
 	size_t i, j;
 
@@ -360,7 +360,7 @@ safetensors_close(struct safetensors *st)
 /* ---- reading ---- */
 
 const struct tensor *
-safetensors_find(const struct safetensors *st, const char *name)
+safetensors_find(const struct tensor_set *st, const char *name)
 {
 	struct tensor key = { .name = name };
 
@@ -370,26 +370,26 @@ safetensors_find(const struct safetensors *st, const char *name)
 }
 
 const char *
-safetensors_metadata(const struct safetensors *st, const char *key)
+safetensors_metadata(const struct tensor_set *st, const char *key)
 {
 	return json_string_value(json_object_get(json_object_get(st->shard[0].header,
 	    "__metadata__"), key));
 }
 
 size_t
-safetensors_count(const struct safetensors *st)
+safetensors_count(const struct tensor_set *st)
 {
 	return st->n;
 }
 
 const struct tensor *
-safetensors_at(const struct safetensors *st, size_t i)
+safetensors_at(const struct tensor_set *st, size_t i)
 {
 	return i < st->n ? &st->tensor[i] : NULL;
 }
 
 const char *
-safetensors_file(const struct safetensors *st, size_t i, struct stat *opened)
+safetensors_file(const struct tensor_set *st, size_t i, struct stat *opened)
 {
 	if (i >= st->shards)
 		return NULL;
@@ -409,7 +409,7 @@ fuzz_file(const uint8_t *data, size_t size)
 {
 	struct shard sh = { .path = (char *)"fuzz", .name = "fuzz", .map = data, .size = size };
 	char err[256];
-	struct safetensors st = { .err = err, .errlen = sizeof err };
+	struct tensor_set st = { .err = err, .errlen = sizeof err };
 	volatile uint8_t read;
 	size_t i, j;
 

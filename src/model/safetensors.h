@@ -37,8 +37,8 @@ struct tensor {
 	const struct checkpoint_matrix *quantised;
 };
 
-/* all mapped shards of one folder, sorted by tensor name (bytes) */
-struct safetensors;
+/* The tensors of a folder or of a GGUF file, in their mapped files, sorted by name (bytes) */
+struct tensor_set;
 
 /* Maps model.safetensors or, where there is none, the shards that model.safetensors.index.json
  * names; of a GGUF file in place of a folder that file, and the other parts of a split one
@@ -48,20 +48,20 @@ struct safetensors;
  * dtypes other than f32, f16, bf16 are an error only when asked for. What an index says otherwise
  * than the shards is a notice, and so is a tensor in two shards with the same bytes, or one that
  * has to be copied because it is not aligned. */
-int safetensors_open(const char *dir, const struct overrides *, struct safetensors **out, char *err,
+int safetensors_open(const char *dir, const struct overrides *, struct tensor_set **out, char *err,
     size_t errlen);
 /* As safetensors_open(), for one file of a folder. */
 int safetensors_open_file(const char *dir, const char *name, const struct overrides *,
-    struct safetensors **out, char *err, size_t errlen);
-void safetensors_close(struct safetensors *);                  /* NULL allowed */
+    struct tensor_set **out, char *err, size_t errlen);
+void safetensors_close(struct tensor_set *);                  /* NULL allowed */
 /* NULL when there is none. */
-const struct tensor *safetensors_find(const struct safetensors *, const char *name);
-size_t safetensors_count(const struct safetensors *);
-const struct tensor *safetensors_at(const struct safetensors *, size_t i);
+const struct tensor *safetensors_find(const struct tensor_set *, const char *name);
+size_t safetensors_count(const struct tensor_set *);
+const struct tensor *safetensors_at(const struct tensor_set *, size_t i);
 /* What the first file says of itself under this key; NULL when it says nothing. */
-const char *safetensors_metadata(const struct safetensors *, const char *key);
+const char *safetensors_metadata(const struct tensor_set *, const char *key);
 /* The path of file i, in the order in which they were opened, which is tensor.file of what is in
  * it; NULL past the end. *opened <- what it was before it was read; NULL: not wanted. */
-const char *safetensors_file(const struct safetensors *, size_t i, struct stat *opened);
+const char *safetensors_file(const struct tensor_set *, size_t i, struct stat *opened);
 
 #endif

@@ -22,7 +22,7 @@ struct shard {
 	size_t n_names;
 };
 
-struct safetensors {
+struct tensor_set {
 	struct shard *shard;
 	size_t shards;
 	struct tensor *tensor;          /* [n], sorted by name once all shards are there */
@@ -38,9 +38,9 @@ struct safetensors {
 #define BAD_TENSOR(st, t, fmt, ...) BAD(st, (t)->file, "%s: " fmt, (t)->name, ##__VA_ARGS__)
 
 /* Maps a file of the folder and appends its tensors. */
-int safetensors_add(struct safetensors *, const char *dir, const char *name);
+int safetensors_add(struct tensor_set *, const char *dir, const char *name);
 /* Adds the files of a model; the tensors are sorted by name then, and each name is there once. */
-int safetensors_add_folder(struct safetensors *, const char *dir);
+int safetensors_add_folder(struct tensor_set *, const char *dir);
 /* Compares names, for qsort() and bsearch(). */
 int safetensors_by_name(const void *a, const void *b);
 

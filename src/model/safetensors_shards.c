@@ -34,7 +34,7 @@ is_name(const char *s)
 }
 
 static int
-has_shard(const struct safetensors *st, const char *name)
+has_shard(const struct tensor_set *st, const char *name)
 {
 	size_t i;
 
@@ -46,7 +46,7 @@ has_shard(const struct safetensors *st, const char *name)
 
 /* Every file that the map names, once. */
 static int
-add_mapped_shards(struct safetensors *st, const char *dir, const char *index, json_t *map)
+add_mapped_shards(struct tensor_set *st, const char *dir, const char *index, json_t *map)
 {
 	const char *tensor, *name;
 	json_t *v;
@@ -96,7 +96,7 @@ same_tensor(const struct tensor *a, const struct tensor *b)
 
 /* a and b have the same name. Returns MODEL_OK when one of them, *keep, will do. */
 static int
-choose(struct safetensors *st, json_t *map, const struct tensor *a, const struct tensor *b,
+choose(struct tensor_set *st, json_t *map, const struct tensor *a, const struct tensor *b,
     const struct tensor **keep)
 {
 	*keep = is_mapped_here(map, b) ? b : a;
@@ -111,7 +111,7 @@ choose(struct safetensors *st, json_t *map, const struct tensor *a, const struct
 
 /* One of each name stays, of the sorted tensors. */
 static int
-drop_doubles(struct safetensors *st, const char *index, json_t *map)
+drop_doubles(struct tensor_set *st, const char *index, json_t *map)
 {
 	struct some doubles = { 0 };
 	const struct tensor *keep;
@@ -138,7 +138,7 @@ drop_doubles(struct safetensors *st, const char *index, json_t *map)
 
 /* Says where the map lags behind the shards. */
 static void
-compare_map(struct safetensors *st, const char *index, json_t *map)
+compare_map(struct tensor_set *st, const char *index, json_t *map)
 {
 	struct some lags = { 0 };
 	const char *name;
@@ -158,14 +158,14 @@ compare_map(struct safetensors *st, const char *index, json_t *map)
 }
 
 static void
-sort_tensors(struct safetensors *st)
+sort_tensors(struct tensor_set *st)
 {
 	if (st->n > 0)
 		qsort(st->tensor, st->n, sizeof *st->tensor, safetensors_by_name);
 }
 
 static int
-add_indexed(struct safetensors *st, const char *dir, const char *path)
+add_indexed(struct tensor_set *st, const char *dir, const char *path)
 {
 	json_t *json, *map;
 	int rc;
@@ -186,7 +186,7 @@ add_indexed(struct safetensors *st, const char *dir, const char *path)
 
 /* A single file comes first, as in Hugging Face's loader. */
 int
-safetensors_add_folder(struct safetensors *st, const char *dir)
+safetensors_add_folder(struct tensor_set *st, const char *dir)
 {
 	char *single = model_file_path(dir, SINGLE), *index = model_file_path(dir, INDEX);
 	int rc;

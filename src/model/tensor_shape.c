@@ -49,7 +49,7 @@ tensor_check(const struct tensor *t, const uint64_t *dim, unsigned ndim, char *e
 }
 
 int
-tensor_need(const struct safetensors *files, const char *where, const char *name, uint32_t rows,
+tensor_need(const struct tensor_set *files, const char *where, const char *name, uint32_t rows,
     uint32_t cols, const struct tensor **out, char *err, size_t errlen)
 {
 	const struct tensor *t = safetensors_find(files, name);

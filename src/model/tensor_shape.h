@@ -8,7 +8,7 @@
 
 /* *out <- the tensor [rows][cols], with cols 0 the vector [rows]. where: what the message names
  * when there is none. */
-int tensor_need(const struct safetensors *, const char *where, const char *name, uint32_t rows,
+int tensor_need(const struct tensor_set *, const char *where, const char *name, uint32_t rows,
     uint32_t cols, const struct tensor **out, char *err, size_t errlen);
 
 /* Has the tensor this shape? */

@@ -52,7 +52,7 @@ by_place(const void *a, const void *b)
 }
 
 static int
-cut(struct hashing *w, const struct safetensors *st)
+cut(struct hashing *w, const struct tensor_set *st)
 {
 	const struct tensor *t;
 	size_t i, n = 0;
@@ -153,7 +153,7 @@ hash_description(XXH3_state_t *x, const struct tensor *t)
 }
 
 static void
-put_together(const struct hashing *w, const struct safetensors *st, XXH3_state_t *x, char *hex)
+put_together(const struct hashing *w, const struct tensor_set *st, XXH3_state_t *x, char *hex)
 {
 	const struct piece *p = w->piece, *end;
 	const struct tensor *t;
@@ -172,7 +172,7 @@ put_together(const struct hashing *w, const struct safetensors *st, XXH3_state_t
 }
 
 int
-weights_hash(const struct safetensors *st, struct weights_reading *how, char *hex, char *err,
+weights_hash(const struct tensor_set *st, struct weights_reading *how, char *hex, char *err,
     size_t errlen)
 {
 	struct hashing w = { .how = how };
@@ -219,7 +219,7 @@ add_samples(XXH3_state_t *x, const struct tensor *t)
 }
 
 int
-weights_hash_sampled(const struct safetensors *st, char *hex, char *err, size_t errlen)
+weights_hash_sampled(const struct tensor_set *st, char *hex, char *err, size_t errlen)
 {
 	XXH3_state_t *x = XXH3_createState();
 	const struct tensor *t;

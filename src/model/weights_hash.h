@@ -22,9 +22,9 @@ struct weights_reading {
 };
 
 /* hex[33] <- the hash of all bytes. */
-int weights_hash(const struct safetensors *, struct weights_reading *, char *hex, char *err,
+int weights_hash(const struct tensor_set *, struct weights_reading *, char *hex, char *err,
     size_t errlen);
 /* hex[33] <- what programs wrote in its place that looked at samples: 64 KiB of a tensor. */
-int weights_hash_sampled(const struct safetensors *, char *hex, char *err, size_t errlen);
+int weights_hash_sampled(const struct tensor_set *, char *hex, char *err, size_t errlen);
 
 #endif

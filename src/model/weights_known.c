@@ -48,7 +48,7 @@ add_time(XXH3_state_t *x, const struct timespec *t)
 
 /* The files, and which of them each tensor is from: what the rest of a tensor is, they say. */
 static void
-make_key(struct weights_known *k, const struct safetensors *st, XXH3_state_t *x)
+make_key(struct weights_known *k, const struct tensor_set *st, XXH3_state_t *x)
 {
 	const struct tensor *t;
 	const char *path;
@@ -149,7 +149,7 @@ replace(const char *file, const char *text, size_t n)
 /* ---- what others call ---- */
 
 int
-weights_known_find(struct weights_known *k, const char *file, const struct safetensors *st,
+weights_known_find(struct weights_known *k, const char *file, const struct tensor_set *st,
     XXH3_state_t *x, char *hex)
 {
 	char text[LARGEST];
@@ -187,7 +187,7 @@ same_time(const struct timespec *a, const struct timespec *b)
 
 /* Whether a change of these bytes, from when they began to be read, would be seen. */
 static int
-are_settled(const struct weights_known *k, const struct safetensors *st)
+are_settled(const struct weights_known *k, const struct tensor_set *st)
 {
 	const struct timespec limit = { k->began.tv_sec - GRAIN, k->began.tv_nsec };
 	struct stat then, now;
@@ -205,7 +205,7 @@ are_settled(const struct weights_known *k, const struct safetensors *st)
 }
 
 void
-weights_known_add(const struct weights_known *k, const struct safetensors *st, const char *hex)
+weights_known_add(const struct weights_known *k, const struct tensor_set *st, const char *hex)
 {
 	char old[LARGEST], new[LARGEST + 1];
 	size_t lines, first, n = HEADER;

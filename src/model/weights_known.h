@@ -18,10 +18,10 @@ struct weights_known {
 };
 
 /* Looks these files up. Returns 1 with hex[33], else 0. x: for its own use */
-int weights_known_find(struct weights_known *, const char *file, const struct safetensors *,
+int weights_known_find(struct weights_known *, const char *file, const struct tensor_set *,
     XXH3_state_t *x, char *hex);
 /* Remembers what weights_known_find() did not find, unless one of the files has changed meanwhile,
  * or so short before that another change could have left the same times. */
-void weights_known_add(const struct weights_known *, const struct safetensors *, const char *hex);
+void weights_known_add(const struct weights_known *, const struct tensor_set *, const char *hex);
 
 #endif

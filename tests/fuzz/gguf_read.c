@@ -41,7 +41,7 @@ accepted(int rc, const char *path, const char *err)
 
 /* Reads all bytes of all tensors. */
 static void
-read_tensors(const struct safetensors *st)
+read_tensors(const struct tensor_set *st)
 {
 	const struct tensor *t;
 	volatile uint8_t sink = 0;
@@ -117,7 +117,7 @@ static void
 read_path(const char *path, struct gguf_counts *c)
 {
 	struct model *m = calloc(1, sizeof *m);
-	struct safetensors *st;
+	struct tensor_set *st;
 	char err[1024] = "";
 	struct gguf *g;
 	json_t *json;

@@ -75,7 +75,7 @@ type_size(const char *type, struct tensor *t)
 }
 
 static void
-add(struct safetensors *st, struct input *in, const struct wanted *w)
+add(struct tensor_set *st, struct input *in, const struct wanted *w)
 {
 	static const char *const scale_types[] = { "F16", "BF16", "F32" };
 	struct tensor *t = &st->tensor[st->n];
@@ -109,7 +109,7 @@ add(struct safetensors *st, struct input *in, const struct wanted *w)
 
 /* What the tensor holds, where that is nothing that any bytes can be */
 static void
-fill(struct safetensors *st, const char *name, const void *data, size_t bytes)
+fill(struct tensor_set *st, const char *name, const void *data, size_t bytes)
 {
 	size_t i;
 
@@ -126,7 +126,7 @@ over(uint32_t n, uint32_t by)
 }
 
 static void
-add_all(struct safetensors *st, struct input *in, const struct checkpoint_config *c, uint32_t rows,
+add_all(struct tensor_set *st, struct input *in, const struct checkpoint_config *c, uint32_t rows,
     uint32_t cols)
 {
 	const struct checkpoint_way *w = &c->way[0];
@@ -201,7 +201,7 @@ read_config(struct input *in, struct checkpoint_config *out)
 }
 
 static void
-try_matrix(struct input *in, const struct checkpoint_config *config, struct safetensors *st)
+try_matrix(struct input *in, const struct checkpoint_config *config, struct tensor_set *st)
 {
 	const uint32_t rows = 1 + next(in) % 40, cols = 1 + next(in) % 48;
 	struct checkpoint_matrix m;
@@ -225,7 +225,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = { data, size };
 	struct tensor tensor[16];
 	struct shard shard = { .path = (char *)"fuzz", .name = "fuzz" };
-	struct safetensors st = { .tensor = tensor, .shard = &shard, .shards = 1 };
+	struct tensor_set st = { .tensor = tensor, .shard = &shard, .shards = 1 };
 	struct checkpoint_config config;
 	size_t i;
 

@@ -147,7 +147,7 @@ static void
 test_valid(void)
 {
 	const struct tensor *t;
-	struct safetensors *st;
+	struct tensor_set *st;
 	struct gguf *g;
 	uint64_t whole = 1;
 	double real = 0;
@@ -347,7 +347,7 @@ write_part(const char *name, uint32_t no, uint32_t count, uint32_t all, const ch
 static void
 split_refused(const char *what, const char *name, int code, const char *message)
 {
-	struct safetensors *st;
+	struct tensor_set *st;
 	char err[512] = "", first[256];
 	int rc;
 
@@ -360,7 +360,7 @@ split_refused(const char *what, const char *name, int code, const char *message)
 static void
 test_split(void)
 {
-	struct safetensors *st;
+	struct tensor_set *st;
 	char first[256], err[512] = "";
 
 	write_part("m-00001-of-00002.gguf", 0, 2, 2, "output_norm.weight");

@@ -19,7 +19,7 @@ static const char *const files[] = {
 };
 
 static int
-read_config(const struct safetensors *st, struct checkpoint_config *out, char *err, size_t errlen)
+read_config(const struct tensor_set *st, struct checkpoint_config *out, char *err, size_t errlen)
 {
 	struct config c = { .path = "config.json", .overrides = &no_overrides, .err = err,
 		.errlen = errlen };
@@ -56,7 +56,7 @@ test_file(const char *name)
 	char file[64], err[512] = "";
 	struct checkpoint_config config;
 	struct checkpoint_matrix m;
-	struct safetensors *st;
+	struct tensor_set *st;
 	const struct tensor *want;
 	uint8_t needed[16] = { 0 };
 	size_t i, n;

@@ -26,7 +26,7 @@ static struct overrides listening = { .notice = { listen, NULL } };
 static void
 refuse(const char *what, const char *dir, int code, const char *message)
 {
-	struct safetensors *st = (struct safetensors *)&st;
+	struct tensor_set *st = (struct tensor_set *)&st;
 	char err[512] = "";
 	int rc = safetensors_open(dir, &listening, &st, err, sizeof err);
 
@@ -36,10 +36,10 @@ refuse(const char *what, const char *dir, int code, const char *message)
 		safetensors_close(st);
 }
 
-static struct safetensors *
+static struct tensor_set *
 accept(const char *dir)
 {
-	struct safetensors *st;
+	struct tensor_set *st;
 	char err[512] = "";
 	int rc;
 
@@ -56,7 +56,7 @@ static void
 test_valid(void)
 {
 	char *dir = make_dir();
-	struct safetensors *st;
+	struct tensor_set *st;
 	const struct tensor *t;
 
 	/* in no order; with an empty tensor, a scalar, types that we only measure or do not know */
@@ -225,7 +225,7 @@ static void
 test_unaligned(void)
 {
 	char *dir = make_dir();
-	struct safetensors *st;
+	struct tensor_set *st;
 	const struct tensor *t;
 	uint8_t data[16];
 	unsigned i;
@@ -279,7 +279,7 @@ test_shards(void)
 		{ INDEX("\"b\":\"2.st\",\"c\":\"1.st\""), "2 tensors (a, ...)" },
 	};
 	char *dir = make_dir();
-	struct safetensors *st;
+	struct tensor_set *st;
 	size_t i;
 
 	refuse("nothing", dir, MODEL_EIO,
@@ -319,7 +319,7 @@ static void
 test_doubles(void)
 {
 	char *dir = make_dir();
-	struct safetensors *st;
+	struct tensor_set *st;
 
 	write_safetensors(dir, "1.st", "{" T("a", "F32", "[2]", "0", "8") ","
 	    T("twice", "F32", "[2]", "8", "16") "}", 1, (const uint8_t *)"aaaaaaaatttttttt", 16);

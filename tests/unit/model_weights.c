@@ -43,10 +43,10 @@ change(const char *dir, long at)
 		abort();
 }
 
-static struct safetensors *
+static struct tensor_set *
 open_weights(const char *dir)
 {
-	struct safetensors *st;
+	struct tensor_set *st;
 	char err[512] = "";
 
 	if (safetensors_open(dir, &no_overrides, &st, err, sizeof err) != MODEL_OK) {
@@ -60,7 +60,7 @@ static void
 hash(const char *dir, unsigned threads, char *whole, char *sampled)
 {
 	struct weights_reading how = { .threads = threads };
-	struct safetensors *st = open_weights(dir);
+	struct tensor_set *st = open_weights(dir);
 	char err[512];
 
 	CHECK(weights_hash(st, &how, whole, err, sizeof err) == MODEL_OK, "%s", err);
@@ -109,7 +109,7 @@ test_every_byte(void)
 /* Looks up as if `later` seconds had passed since the files were made. Remembers `hex` where
  * nothing is found. */
 static int
-find(const char *file, struct safetensors *st, int later, char *hex)
+find(const char *file, struct tensor_set *st, int later, char *hex)
 {
 	XXH3_state_t *x = XXH3_createState();
 	struct weights_known k;
@@ -149,7 +149,7 @@ static void
 test_known(void)
 {
 	char *dir = make_weights(), *file = known_file(dir), folder[256];
-	struct safetensors *st = open_weights(dir);
+	struct tensor_set *st = open_weights(dir);
 
 	CHECK(!find(NULL, st, 10, hex), "without a file");
 	CHECK(!find(file, st, 0, hex) && access(file, F_OK) == -1, "files of just now");
@@ -170,7 +170,7 @@ static void
 test_changed(void)
 {
 	char *dir = make_weights(), *file = known_file(dir), path[256];
-	struct safetensors *st = open_weights(dir);
+	struct tensor_set *st = open_weights(dir);
 	struct timespec times[2], pause = { 0, 20000000 };
 	struct stat before;
 
@@ -201,7 +201,7 @@ static void
 test_damaged(void)
 {
 	char *dir = make_weights(), *file = known_file(dir), text[256], other[300];
-	struct safetensors *st = open_weights(dir);
+	struct tensor_set *st = open_weights(dir);
 	size_t n, i;
 	FILE *f;
 
@@ -237,7 +237,7 @@ static void
 test_many(void)
 {
 	char *dir = make_weights(), *file = known_file(dir);
-	struct safetensors *st = open_weights(dir);
+	struct tensor_set *st = open_weights(dir);
 	struct weights_known k = { .file = file, .began = { (time_t)1 << 40, 0 } };
 	struct stat s;
 	int i, p, status;
