@@ -356,11 +356,10 @@ pass_tensor(const struct pass *p)
 	return p->v->layer->whole ? copy_section(p->r, p->w, p->e) : write_kept_content(p);
 }
 
+/* Copies what no choice of rows changes: learned sinks, observation queries. */
 static int
-pass_queries(const struct pass *p)
+pass_unchanged(const struct pass *p)
 {
-	if (!p->v->keep_queries)
-		return ENGINE_OK;
 	return p->v->layer->chosen ? copy_section(p->r, p->w, p->e) : wait_for_choice(p);
 }
 
@@ -432,9 +431,10 @@ pass_section(const struct pass *p)
 	case KV_POSN:
 		begin_layer(v->layer);
 		return evictor_needs_scores(v->evictor, p->sec.layer) ? ENGINE_OK : choose(p);
-	case KV_SINK:                   /* of the softmax of the queries */
+	case KV_SINK:
+		return pass_unchanged(p);
 	case KV_OBSQ:
-		return pass_queries(p);
+		return v->keep_queries ? pass_unchanged(p) : ENGINE_OK;
 	case KV_SCOR:
 		return v->layer->chosen ? ENGINE_OK : choose(p);
 	case KV_KEYS:

@@ -117,7 +117,7 @@ check_type(struct loader *ld, const struct tensor *t, enum weight_type type)
 		return MODEL_OK;
 	return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: weights of type %s: a GPU computes with "
 	    "F32, F16 and BF16 only (--device cpu computes with them)", t->name,
-	    weight_type_name(type));
+	    type == t->weight ? t->type : weight_type_name(type));
 }
 
 /* Some rows of a tensor: out of them, from row `from` on. */

@@ -387,7 +387,7 @@ check_round_trip(unsigned flags)
 			    strcmp(kv_kind_type(sec.kind), sec.type) == 0, "%s: kind", sec.type);
 			check_section(r, &sec);
 		}
-		check(code == 0 && n == 19, "%d sections, %s", n, kv_reader_error(r));
+		check(code == 0 && n == 21, "%d sections, %s", n, kv_reader_error(r));
 		kv_close(r);
 	}
 	free(b.data);
