@@ -454,7 +454,7 @@ write_tensor(struct merge_documents *m, struct kv_writer *w, enum kv_kind kind, 
 			const char *from = d->rotated != NULL ? d->rotated : d->content;
 
 			span[g * m->n + i].size = staying(d, g) * row;
-			if (staying(d, g) > 0)
+			if (staying(d, g) * row > 0)    /* values in keys have no bytes */
 				span[g * m->n + i].data = from + start[i] + d->first[g] * row;
 			start[i] += d->rows->count[g] * row;
 		}
