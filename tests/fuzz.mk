@@ -54,8 +54,9 @@ $$(O)/fuzz/$(1): $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(wildcard */*.h 
 # default, would count against the limit of the target.
 fuzz-$(1): $$(O)/fuzz/$(1)
 	@mkdir -p $$(O)/fuzz/$(1).corpus $$(O)/fuzz/found
-	@ASAN_OPTIONS=quarantine_size_mb=64 $$< -max_total_time=$$(FUZZ_SECONDS) $$(fuzz_$(1)_limits) \
-	    -artifact_prefix=$$(O)/fuzz/found/$(1)- $$(O)/fuzz/$(1).corpus $$(fuzz_$(1)_corpus) \
+	@ASAN_OPTIONS=quarantine_size_mb=64 $$< -max_total_time=$$(FUZZ_SECONDS) \
+	    $$(fuzz_$(1)_limits) -artifact_prefix=$$(O)/fuzz/found/$(1)- \
+	    $$(O)/fuzz/$(1).corpus $$(fuzz_$(1)_corpus) \
 	    >$$(O)/fuzz/$(1).log 2>&1 || { tail -n 60 $$(O)/fuzz/$(1).log; false; }
 	@echo "fuzz-$(1): $$$$(tail -n 1 $$(O)/fuzz/$(1).log)"
 endef
