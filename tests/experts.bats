@@ -3,39 +3,7 @@
 # Mixtures of experts: what transformers computes of tiny ones, the forms in which files have experts, what a step reads, and refusals
 
 load helper
-
-# family NAME: the folder of a tiny model
-family() {
-	[ -d "$BATS_FILE_TMPDIR/$1" ] || "$PYTHON" "$ROOT/tests/bin/mkfamily.py" "$1" "$BATS_FILE_TMPDIR/$1" "$DEMO/tokenizer.json"
-	echo "$BATS_FILE_TMPDIR/$1"
-}
-
-# recorded NAME ...: logits, keys and values within 1e-4 of the record, and the same 64 tokens
-recorded() {
-	local name
-	for name; do family "$name" >/dev/null; done
-	"$PYTHON" "$ORACLE/families.py" golden "$BATS_FILE_TMPDIR" "$@"
-}
-
-# text_ids N: token ids
-text_ids() {
-	"$PYTHON" -c 'import random, sys
-r = random.Random(7)
-print(*[r.randrange(8, 1500) for _ in range(int(sys.argv[1]))])' "$1" >ids
-}
-
-# same_logits A B [A B ...]: of the two snapshots of each pair, within 1e-5
-same_logits() {
-	"$PYTHON" -c '
-import sys
-sys.path.insert(0, sys.argv[1])
-import kvread
-import numpy as np
-pairs = sys.argv[2:]
-for pair in zip(pairs[::2], pairs[1::2]):
-    a, b = (np.array(kvread.read(open(f, "rb")).logits) for f in pair)
-    assert np.abs(a - b).max() / np.abs(a).max() < 1e-5, pair' "$FORMAT" "$@"
-}
+load families
 
 # changed NAME JSON: x <- the folder of a family with these keys of config.json
 changed() {

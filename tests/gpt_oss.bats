@@ -3,23 +3,12 @@
 # gpt-oss: learned sinks in attention, in attention mass and in the scores of methods; experts with gate and up in turns, as elements and in MXFP4
 
 load helper
-
-family() {
-	[ -d "$BATS_FILE_TMPDIR/$1" ] || "$PYTHON" "$ROOT/tests/bin/mkfamily.py" "$1" "$BATS_FILE_TMPDIR/$1" "$DEMO/tokenizer.json"
-	echo "$BATS_FILE_TMPDIR/$1"
-}
+load families
 
 # mxfp4: blocks and elements, two folders with the same numbers
 mxfp4() {
 	rm -rf blocks elements
 	"$PYTHON" "$ROOT/tests/bin/mxfp4experts.py" "$(family gpt_oss-blocks)" blocks elements
-}
-
-# text_ids N: token ids
-text_ids() {
-	"$PYTHON" -c 'import random, sys
-r = random.Random(7)
-print(*[r.randrange(8, 1500) for _ in range(int(sys.argv[1]))])' "$1" >ids
 }
 
 # refused STATUS MESSAGE FOLDER
@@ -40,9 +29,7 @@ setup() {
 }
 
 @test "logits, rows, attention and 64 tokens are what transformers computes, in f32 and of weights of bf16" {
-	local name
-	for name in gpt_oss gpt_oss-blocks gpt_oss-bf16; do family $name >/dev/null; done
-	"$PYTHON" "$ORACLE/families.py" golden "$BATS_FILE_TMPDIR" gpt_oss gpt_oss-blocks gpt_oss-bf16
+	recorded gpt_oss gpt_oss-blocks gpt_oss-bf16
 }
 
 @test "experts in MXFP4 give the bytes that the same numbers give as elements" {
