@@ -220,13 +220,14 @@ finish_job(const struct plan *p, const struct attend_job *j, size_t m, float *o,
     const float *sink)
 {
 	const float *from = j->o + m * PADDED(j->E);
-	float sum = 0, scale, all;
+	float sum = 0, scale, all = -INFINITY;
 	size_t i;
 
 	for (i = 0; i < 16; i++)
 		sum += j->l[m * 16 + i];
 	scale = sum == 0 ? 0 : 1 / sum;
-	all = sum == 0 ? -INFINITY : j->m[m] + logf(sum);
+	if (sum != 0 && (lse != NULL || sink != NULL))
+		all = j->m[m] + logf(sum);
 	if (sink != NULL)
 		scale *= add_sink(&all, *sink);
 	if (lse != NULL)

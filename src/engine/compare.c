@@ -227,8 +227,10 @@ compare_attention(struct layer_compared *out, const struct device *d, struct com
 	if ((rc = window_init(&w, d, areas, queries, a, e)) == ENGINE_OK &&
 	    (rc = layer_reader_upload(a, d, e)) == ENGINE_OK &&
 	    (rc = layer_reader_upload(b, d, e)) == ENGINE_OK &&
-	    (rc = attend_on_device(w.o_a, NULL, &w, &a->on_device, e)) == ENGINE_OK &&
-	    (rc = attend_on_device(NULL, w.lse_a, &w, &a->on_device, e)) == ENGINE_OK &&
+	    (rc = attend_on_device(w.o_a, w.sinks == NULL ? w.lse_a : NULL, &w, &a->on_device,
+	    e)) == ENGINE_OK &&
+	    (w.sinks == NULL || (rc = attend_on_device(NULL, w.lse_a, &w, &a->on_device, e)) ==
+	    ENGINE_OK) &&
 	    (rc = attend_on_device(w.o_b, NULL, &w, &b->on_device, e)) == ENGINE_OK &&
 	    (rc = attend_common(w.lse_both, &w, a, out, e)) == ENGINE_OK)
 		for (h = 0; h < w.H; h++)
