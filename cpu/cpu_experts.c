@@ -15,7 +15,7 @@
 
 #define DOT_BYTES 65536      /* weights of one item, in eights of rows */
 
-/* The same product of every expert with few rows */
+/* One of the three products (gate, up, down), for all experts that have few rows */
 struct few {
 	const struct mixing *j;
 	const struct expert_mats *w;

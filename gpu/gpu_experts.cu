@@ -228,7 +228,7 @@ order_places(const struct expert_rows r, uint32_t K, uint32_t all)
 
 constexpr uint32_t TILE_ROWS = 32, TILE_COLS = 64, DEPTH = 32, COLS_OF_THREAD = 8;
 
-/* What a block of places has to do: of expert e places from `row` on, n of them in all */
+/* A block's places: those of expert e from `row` on; the expert has n in all */
 struct expert_tile {
 	uint32_t e, first, row, n;
 };
