@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# bats file_tags=slow
+# bats file_tags=slow,nosan
 # The scripts in examples/, as a newcomer runs them, and the demo model's own files
 
 load helper

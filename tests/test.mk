@@ -60,8 +60,8 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 		    $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}$$option"; \
 	done >>$@
 
-# With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure
-# its memory. With QUICK=1 those with the tag slow, the emulator among them.
+# With SAN=1 those with the tag nosan are left out: they run no C of ours that others do not, or
+# measure its memory. With QUICK=1 those with the tag slow, the emulator among them.
 bats_files = tests/*.bats
 left_out = $(if $(filter 1,$(SAN)),-e '^# bats file_tags=.*nosan') \
 	$(if $(filter 1,$(QUICK)),-e '^# bats file_tags=slow')
