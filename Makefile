@@ -79,7 +79,7 @@ TOOLS = $(FILE_TOOLS) $(TEXT_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 kvfile_modules = liblz4 libxxhash jansson
 model_modules = libpcre2-8 libutf8proc
 modules = $(kvfile_modules) $(model_modules) lapack
-ifneq ($(filter-out clean uninstall lint html,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean uninstall lint html help dist,$(or $(MAKECMDGOALS),all)),)
 ifeq ($(shell $(PKG_CONFIG) --exists $(modules) 2>/dev/null && echo yes),)
 deps = `sh deps.sh build` installs what kvpipe needs
 $(if $(shell $(PKG_CONFIG) --version 2>/dev/null),,$(error \
@@ -135,6 +135,7 @@ targets = $(call targets_of,$(GPU_ARCHS))
 targets_of = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 
+#? all             programs, library, completions (the default)
 all: $(TOOLS:%=$(O)/%) $(O)/libkvfile.so $(O)/completions/_kvpipe
 
 # Objects depend on a file with the command that makes them, which is written again only when the
@@ -214,13 +215,14 @@ $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(devi
 $(O)/completions/_kvpipe: src/cli/completions.sh $(TOOLS:%=$(O)/%)
 	RUN='$(RUN)' sh $< $(@D) $(TOOLS:%=$(O)/%)
 
-# Pages and documents as a site
+#? html            pages and documents as a site, in build/html
 html:
 	python3 man/make_site.py $(O)/html
 
 # in order: some use what those before them define
-include install.mk $(sort $(wildcard tests/*.mk))
+include install.mk release.mk $(sort $(wildcard tests/*.mk))
 
+#? clean           removes what was built
 clean:
 	rm -rf $(O)
 

@@ -1,10 +1,11 @@
 # install, uninstall. Honours PREFIX and DESTDIR.
 
 INSTALL = install
+INSTALL_PROGRAM = $(INSTALL)
 DOCDIR = $(PREFIX)/share/doc/kvpipe
 BATSDIR = $(PREFIX)/lib/bats
 SHAREDIR = $(PREFIX)/share/kvpipe
-# beside the examples in Python, which find it there
+# with the examples in Python, which find the package there
 PYTHONDIR = $(SHAREDIR)/python
 BASHCOMPDIR = $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
@@ -12,19 +13,13 @@ FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
 SOVERSION = 1
 
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h rowtype.h)
-installed_docs = README.md NEWS.md SECURITY.md LICENSE formats/kv-snapshot.md
-# what kvpipe(7) names, and the demo model without what made it
-installed_examples = \
-	$(addprefix examples/,accuracy.sh compare.sh compare_results.sh report.py) \
-	$(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py \
-	    python/*.py)) \
-	$(addprefix examples/demo-model/,README.md config.json generation_config.json \
-	    model.safetensors tokenizer.json tokenizer_config.json kvpipe-methods.conf \
-	    duoattention.tsv documents.py bpe.py corpus.py) \
-	$(wildcard $(addprefix examples/demo-model/,lookahead/* retrieval-head/* q-filters/*)) \
-	$(wildcard $(addprefix examples/smollm2/,README.md folder.sh hub_folder.py \
-	    kvpipe-methods.conf *.tsv lookahead/* retrieval-head/* q-filters/*))
+installed_docs = README.md NEWS.md SECURITY.md MODELS.md SPEED.md CONTRIBUTING.md LICENSE \
+	CITATION.cff formats/kv-snapshot.md
 installed_python = $(wildcard python/kvsnapshot/*.py)
+# Below share/kvpipe they stand as in the distribution, so that they find each other; links are
+# there, too, so that documents find them from either folder.
+installed_trees = deps.sh examples experiments train
+tree_files = find $(installed_trees) -type f ! -path '*/__pycache__/*' ! -name '*.swp'
 pages = $(wildcard man/*.[1-9])
 
 # A folder's name for the shell.
@@ -38,13 +33,14 @@ pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_line,libdir,$(LIBDIR)) \
 	$(call pc_line,includedir,$(INCLUDEDIR)) $(call pc_line,pythondir,$(PYTHONDIR)) \
 	$(call quoted,Version: $(VERSION))
 
+#? install         everything below PREFIX
 install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) \
 	    $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) \
 	    $(call to,$(PYTHONDIR)/kvsnapshot)
-	$(INSTALL) $(TOOLS:%=$(O)/%) $(call to,$(BINDIR))
+	$(INSTALL_PROGRAM) $(TOOLS:%=$(O)/%) $(call to,$(BINDIR))
 	$(INSTALL) -m 644 $(O)/libkvfile.a $(call to,$(LIBDIR))
-	$(INSTALL) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
+	$(INSTALL_PROGRAM) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
 	ln -sf libkvfile.so.$(SOVERSION) $(call to,$(LIBDIR)/libkvfile.so)
 	$(INSTALL) -m 644 $(installed_headers) $(call to,$(INCLUDEDIR)/kvfile)
 	{ printf '%s\n' $(pc_lines) && cat libkvfile/kvfile.pc.in; } \
@@ -66,8 +62,21 @@ install: all $(O)/libkvfile.a
 			ln -sf kvpipe $(call to,$(BASHCOMPDIR))/$$tool || exit; \
 		done; \
 	}
-	for file in $(installed_examples:examples/%=%); do \
-		$(INSTALL) -D -m 644 examples/$$file $(call to,$(SHAREDIR))/$$file || exit; \
+	$(tree_files) | while read -r file; do \
+		$(INSTALL) -D -m 644 "$$file" $(call to,$(SHAREDIR))/"$$file" || exit; \
+	done
+	$(INSTALL) -m 644 $(wildcard examples/python/*.py) $(call to,$(PYTHONDIR))
+	$(INSTALL) -d $(call to,$(DOCDIR)/man) $(call to,$(DOCDIR)/formats)
+	ln -srfn $(call to,$(DOCDIR)/kv-snapshot.md) $(call to,$(DOCDIR)/formats/kv-snapshot.md)
+	for name in $(filter-out %.sh,$(installed_trees)); do \
+		ln -srfn $(call to,$(SHAREDIR))/$$name $(call to,$(DOCDIR))/$$name || exit; \
+	done
+	for name in $(filter-out formats/%,$(installed_docs)) formats man; do \
+		ln -srfn $(call to,$(DOCDIR))/$$name $(call to,$(SHAREDIR))/$$name || exit; \
+	done
+	for page in $(pages:man/%=%); do \
+		ln -srfn $(call to,$(MANDIR))/man$${page##*.}/$$page \
+		    $(call to,$(DOCDIR)/man)/$$page || exit; \
 	done
 	@[ -n $(call quoted,$(DESTDIR)) ] || { $(loader_knows); } || \
 	    printf '%s\n' $(call quoted,$(loader_does_not))
@@ -78,6 +87,7 @@ loader_knows = PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; \
 loader_does_not = The loader does not know $(LIBDIR)/libkvfile.so: \
 	LD_LIBRARY_PATH, or a line in /etc/ld.so.conf and ldconfig (as root).
 
+#? uninstall       takes away what install brought
 uninstall:
 	rm -f $(foreach tool,$(TOOLS),$(call to,$(BINDIR)/$(tool)))
 	rm -f $(foreach file,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) \
