@@ -12,9 +12,10 @@ those of its own rows only; kvpipe multiplies queries into the space of the vect
 residual streams of the prompt, which the head needs, are computed from the tokens of BEFORE: these
 have run with all their rows.
 Prints for each line the greatest relative error (L2 norm) of the new rows, the head's keys and the
-logits, and the greatest relative difference of a number of the report from what is computed here:
-exit 1 when one is above the limit. Nothing here is shared with the C code. The cache has to be f32:
-else a choice may turn on a rounding.
+logits, the greatest relative difference of a number of the report from what is computed here, and
+the least relative distance of a row that was chosen from one that was not: exit 1 when one of the
+first two is above the limit. Nothing here is shared with the C code. The cache has to be f32: else
+a choice may turn on a rounding, as it also may where the distance is as small as the errors.
 """
 
 import argparse
@@ -124,6 +125,7 @@ class Decoder:
         keys, self.feature = head.text(before.tokens, model.streams(before.tokens))
         self.head_keys = list(keys.transpose(1, 0, 2))
         self.lists = model.H if report["per"] == "query-head" else 1
+        self.closest = math.inf
 
     def join(self, weights):
         how = {"max": np.max, "mean": np.mean, "sum": np.sum}[self.report["reduce"]]
@@ -146,7 +148,7 @@ class Decoder:
         every = np.arange(n)
         whole = l < self.report["dense_layers"] or n <= self.report["budget"]
         lists = [every] * self.lists if whole else [
-            best(scores[self.positions[l]], self.report["budget"]) for scores in self.ahead]
+            self.best(scores[self.positions[l]], self.report["budget"]) for scores in self.ahead]
         of, out, found, mass = m.H // self.lists, np.empty((m.H, m.value)), [], []
         true = []
         for h in range(m.H):
@@ -156,7 +158,7 @@ class Decoder:
             true.append(softmax(logits))
             mass.append(true[-1][chosen].sum())
         for chosen, scores in zip(lists, self.join(np.array(true))):
-            found.append(len(np.intersect1d(chosen, best(scores, len(chosen)))) / len(chosen))
+            found.append(len(np.intersect1d(chosen, self.best(scores, len(chosen)))) / len(chosen))
         read = set(np.concatenate(lists).tolist())
         got = dict(rows=len(read), of_rows=n, head_rows=sum(map(len, lists)) * of,
                    index_bytes=0 if whole else self.unread, key_bytes=len(read) * self.size,
@@ -171,6 +173,12 @@ class Decoder:
             self.sums[l]["overlap"].append(len(now & self.last[l]) / len(now))
         self.last[l] = now
         return out
+
+    def best(self, scores, n):
+        ranked = np.sort(scores)[::-1]
+        if n < len(ranked) and ranked[n - 1] < np.inf:
+            self.closest = min(self.closest, 1 - ranked[n] / ranked[n - 1])
+        return best(scores, n)
 
     def expanded(self, l, h):
         return self.model.expand(l, self.rows[l], h)
@@ -220,7 +228,7 @@ def difference(report, decoder, steps):
 
 
 def compare(model, head, before, after, stats):
-    """The two errors of one run."""
+    """The two errors of one run, and the closest choice."""
     with open(before, "rb") as a, open(after, "rb") as b:
         before, after = kvread.read(a), kvread.read(b)
     assert before.head["dtype"] == "f32"
@@ -234,7 +242,8 @@ def compare(model, head, before, after, stats):
     for l in range(model.L):
         assert list(after.layers[l].positions[0]) == decoder.positions[l], f"layer {l}: other rows"
         pairs.append((after.array(l, "keys", 0)[-len(new):], decoder.rows[l][-len(new):]))
-    return max(llama.relative([p]) for p in pairs), difference(report, decoder, len(new))
+    return (max(llama.relative([p]) for p in pairs), difference(report, decoder, len(new)),
+            decoder.closest)
 
 
 def main():
@@ -244,9 +253,9 @@ def main():
     worst = 0
     for line in sys.stdin:
         model, *files = line.split()
-        errors = compare(Latent(model), *files)
-        print(f"{line.strip()}: rows {errors[0]:.1e} report {errors[1]:.1e}")
-        worst = max(worst, *errors)
+        rows, said, closest = compare(Latent(model), *files)
+        print(f"{line.strip()}: rows {rows:.1e} report {said:.1e} closest {closest:.1e}")
+        worst = max(worst, rows, said)
     sys.exit(not worst < limit)
 
 
