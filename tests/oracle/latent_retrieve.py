@@ -44,7 +44,7 @@ class Latent:
         self.H, self.L = c["num_attention_heads"], c["num_hidden_layers"]
         self.rank, self.nope = c["kv_lora_rank"], c["qk_nope_head_dim"]
         self.rope, self.value = c["qk_rope_head_dim"], c["v_head_dim"]
-        self.freq = llama.frequencies(c, self.rope)
+        self.freq = llama.frequencies({**c, **c.get("rope_parameters", {})}, self.rope)
 
     def norm(self, x, name):
         # the narrow vectors have an epsilon of their own, which no file sets
