@@ -7,10 +7,10 @@ usage: retrieval_head.py MODEL --out FOLDER [options]
 Texts are documents of this machine with facts in them and questions about these
 (lookahead_data.py). The model runs each once; the head learns, for every KV head, the mean over the
 layers of the greatest weight among its query heads, without the first and the last tokens, which
-are always read. With latent attention it learns the same for every query head. FOLDER gets config.json and model.safetensors (kv-head(5)), curve.tsv and, of texts
-that nobody trained with, recall.tsv: for each budget the share of the truly best rows of each layer
-and KV head that one choice for all layers holds, and their share of the attention, beside other
-choices.
+are always read; with latent attention it learns the same for every query head. FOLDER gets
+config.json and model.safetensors (kv-head(5)), curve.tsv and, of texts that nobody trained with,
+recall.tsv: for each budget the share of the truly best rows of each layer and KV head, or query
+head, that one choice for all layers holds, and their share of the attention, beside other choices.
 
 checkpoint.pt, in FOLDER too, is replaced every --save-every steps, and lessons/ has what the model
 made of each text until the head is done. --resume goes on from there, and gives the same bytes as a

@@ -25,10 +25,10 @@ int retrieval_check(const struct retrieval_options *, const char *name,
     const struct kv_model *, uint32_t l, const struct layer_rows *rows,
     const struct layer_index *x, struct engine_error *);
 
-/* Replaces PER_MODEL by what fits the model: rows for each query head where it has latent attention,
- * and a retrieval head chooses. ENGINE_EUNSUPPORTED: rows for each query head of another model;
- * ENGINE_EMODEL: the query heads of the retrieval head are no multiple of the model's. head: NULL
- * where the method needs none. */
+/* Replaces PER_MODEL by what fits the model: rows for each query head where it has latent
+ * attention, and a retrieval head chooses. ENGINE_EUNSUPPORTED: rows for each query head of another
+ * model; ENGINE_EMODEL: the query heads of the retrieval head are no multiple of the model's. head:
+ * NULL where the method needs none. */
 int retrieval_resolve(struct retrieval_options *, const struct kv_model *,
     const struct retrieval_head *head, struct engine_error *);
 

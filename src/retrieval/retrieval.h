@@ -85,8 +85,8 @@ const struct retrieval_options *retrieval_options(const struct retrieval *);
 /* Stores the pointer (the caller's): steps of its offloaded layers read through it. Call it before
  * retrieval_reserve(); audit is not possible with it. Returns 0, or KV_ENOMEM. */
 int retrieval_use_offload(struct retrieval *, struct offload *);
-/* Returns how many offloaded rows of a KV head a step reads at most, for H query heads in all. x may
- * be NULL where the method needs no index. */
+/* Returns how many offloaded rows of a KV head a step reads at most. x may be NULL where the method
+ * needs no index. query_heads: H */
 uint64_t retrieval_slots(const struct retrieval_options *, const struct layer_index *x,
     uint32_t query_heads);
 

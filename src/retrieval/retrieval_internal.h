@@ -68,8 +68,8 @@ struct retrieval {
 	/* host [lists] number of candidates; of these with label 0 */
 	uint32_t *n, *always;
 	uint32_t most;                 /* struct counts of n */
-	/* host [lists] how many of the first rows the choice is from: all, or all before a partial last
-	 * candidate that was not chosen */
+	/* host [lists] how many of the first rows the choice is from: all, or all before a partial
+	 * last candidate that was not chosen */
 	uint32_t *seen;
 	struct last_pages last;
 	struct query_heads each;

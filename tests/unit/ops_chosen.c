@@ -9,8 +9,8 @@
 #define BEHIND 3                     /* rows behind the longest head, entries behind a list */
 #define FAR 4000000000u              /* behind the last position */
 
-/* ONE_LONG: some, and KV heads but the first have one row or none. SHARED: some, of rows that all KV
- * heads share */
+/* ONE_LONG: some, and KV heads but the first have one row or none. SHARED: some, of rows that all
+ * KV heads share */
 enum which { SOME, NONE, ALL, ONE_LONG, SHARED };
 
 struct shape {
@@ -467,9 +467,12 @@ test_rebuild_tiles(void)
 	static const uint32_t E[] = { 16, 64, 80, 96, 128, 144, 256 };
 	static const uint32_t rank[] = { 8, 32, 40, 96, 160 };
 	static const uint32_t S[] = { 1, 63, 64, 65, 129 };
-	struct shape s;
+	struct shape s = { 8, 2, 128, 3000, 8, SOME, KV_BF16, 1, 0, 0 };
 	size_t i;
 
+	test_rebuild(&s, 160, 8);
+	s.type = KV_F32;
+	test_rebuild(&s, 160, 8);
 	for (i = 0; i < 35; i++) {
 		s = (struct shape){ 6, 3, E[i % 7], S[(i + i / 5) % 5], 1 + i % 3,
 			i % 2 ? SOME : ALL, i % 3 ? KV_BF16 : KV_F16, 1, 0, 0 };
@@ -478,6 +481,20 @@ test_rebuild_tiles(void)
 	}
 	s = (struct shape){ 2, 2, 130, 65, 1, ALL, KV_F32, 1, 0, 0 };      /* two tiles of pairs */
 	test_rebuild(&s, 17, 1);
+}
+
+/* Choices of query heads, of one KV head */
+static void
+test_shared(void)
+{
+	static const struct shape shared[] = {
+		{ 3, 3, 72, 300, 1, SHARED, KV_F32, 1, 0, 0 },
+		{ 16, 16, 128, 3000, 1, SHARED, KV_BF16, 1, 0, 0 },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof shared / sizeof shared[0]; i++)
+		test_attend_chosen(&shared[i]);
 }
 
 void
@@ -516,9 +533,6 @@ test_chosen(void)
 		{ 8, 2, 64, 300, 16, ALL, KV_F16, 1, 0, 1 },
 		{ 9, 3, 33, 700, 3, ONE_LONG, KV_F32, 1, 0, 1 },
 		{ 8, 4, 128, 100, 1, NONE, KV_BF16, 1, 0, 1 },
-		/* choices of query heads, of one KV head */
-		{ 3, 3, 72, 300, 1, SHARED, KV_F32, 1, 0, 0 },
-		{ 16, 16, 128, 3000, 1, SHARED, KV_BF16, 1, 0, 0 },
 	};
 	struct shape s;
 	size_t h, e, i = 0;
@@ -539,12 +553,8 @@ test_chosen(void)
 		if (!in_sample())
 			continue;
 		test_attend_chosen(&more[i]);
-		if (more[i].which != SHARED)
-			test_gather(&more[i], 1);
+		test_gather(&more[i], 1);
 	}
-	s = (struct shape){ 8, 2, 128, 3000, 8, SOME, KV_BF16, 1, 0, 0 };
-	test_rebuild(&s, 160, 8);
-	s.type = KV_F32;
-	test_rebuild(&s, 160, 8);
 	test_rebuild_tiles();
+	test_shared();
 }
