@@ -84,10 +84,48 @@ builds() {
 	[ $found = 1 ]
 }
 
-@test "each number of a kind of section stays its own" {
-	# those of the first release; a new kind has a line of its own here
-	sed -nE 's/^\tKIND\(([0-9]+), ([A-Z]+), .*/\1 \2/p' "$ROOT/libkvfile/kinds.h" | sort -n | diff - <(paste -d ' ' <(seq 25) <(printf '%s\n' \
-	    HEAD TOKS POSN SINK OBSQ QSTA MASS PAID VNRM GATE NCAU SCOR KEYS BITS PAGE CLUS LOWR VALS LGTS RHDK EVNT PROV INDX ENDS PADD))
+@test "each constant of the headers has the value that the last release had" {
+	make -s -C "$ROOT" O="$O" GPU=0 "$O/abi/constants.txt"
+	run -0 comm -23 "$ROOT/libkvfile/abi/constants.txt" "$O/abi/constants.txt"
+	assert_output ''
+	assert grep -qx 'KV_EIO -1' "$O/abi/constants.txt"
+	assert grep -qx 'KV_PADD 25' "$O/abi/constants.txt"
+}
+
+# changed FILE EXPRESSION ...: make abi-check of a copy of the tree where sed has changed files of libkvfile
+changed() {
+	local file
+	rm -rf copy/libkvfile
+	mkdir -p copy
+	for file in "$ROOT"/*; do
+		[[ $file == */build* || -e copy/${file##*/} ]] || ln -s "$file" copy
+	done
+	rm copy/libkvfile
+	cp -r "$ROOT/libkvfile" copy
+	while [ $# -gt 0 ]; do
+		sed -i "$2" "copy/libkvfile/$1"
+		shift 2
+	done
+	make -s --no-print-directory -C copy O=out GPU=0 abi-check
+}
+
+@test "make abi-check refuses another layout, and takes what is added and what is internal" {
+	[[ $(cc -dumpmachine) == x86_64-* ]] || skip 'the ABI is recorded for x86-64'
+	command -v abidiff >/dev/null || skip 'abidiff is not here (Debian: abigail-tools)'
+	run -2 changed kvfile.h 's/^\tunsigned element_size;/\tunsigned more, element_size;/'
+	assert_line --partial "'unsigned int more', at offset 96"
+	assert_line --partial 'make abi writes it to libkvfile/abi; else SOVERSION grows, too.'
+	if all_cases; then
+		run -2 changed kinds.h 's/KIND(14, BITS/KIND(15, BITS/; s/KIND(15, PAGE/KIND(14, PAGE/'
+		assert_line --partial "from value '14' to '15'"
+		run -2 changed kvfile.h 's/KV_EIO = -1/KV_EIO = -7/'
+		assert_line 'KV_EIO -1'
+		run -2 changed libkvfile.map '/kv_again;/d'
+		assert_line --partial 'kv_again@@KVFILE_0.2'
+		run -0 changed reader.h 's/^struct kv_reader {/& int more;/'
+	fi
+	run -0 changed libkvfile.map '$aKVFILE_0.3 { global: kv_added; } KVFILE_0.2;' \
+	    error.c '$aint kv_added(void);\nint\nkv_added(void)\n{\n\treturn 1;\n}'
 }
 
 # client NAME FLAG ...: a program of somebody else's, with these flags of pkg-config
