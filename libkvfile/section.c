@@ -3,6 +3,9 @@
 #include "section.h"
 #include "bytes.h"
 
+/* On processors other than x86-64 xxHash 0.8.1 reads by types that alias nothing: where it is
+ * inlined beside the stores of what it hashes, gcc leaves these out. By memcpy() it is right. */
+#define XXH_FORCE_MEMORY_ACCESS 0
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -157,7 +157,7 @@ file_needs() {
 }
 
 @test "an installation that was moved is found where pkg-config is told that it is" {
-	local place=$PWD/'else where/k v' told
+	local place=$PWD/'else where/k v'
 	make -s -o all -o "$O/libkvfile.a" -C "$ROOT" O="$O" DESTDIR="$PWD/root" PREFIX='/opt/k &p' install
 	mkdir -p "${place%/*}"
 	mv 'root/opt/k &p' "$place"
