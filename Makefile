@@ -1,6 +1,8 @@
 # kvpipe: make, make test, make install PREFIX= DESTDIR=. Everything built goes to $(O).
 
 VERSION = 0.1.0
+# of libkvfile.so; libkvfile(3), COMPATIBILITY, says when it grows
+SOVERSION = 1
 O = build
 # make takes no names with spaces. The tree may stand in a folder that has some:
 # what is below it is named from here.
@@ -156,9 +158,12 @@ $(O)/lib%.a: $$($$*_o)
 	@mkdir -p $(@D)
 	rm -f $@ && $(AR) rcs $@ $^
 
-$(O)/libkvfile.so: $(kvfile_o)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared $(no_undefined) -Wl,-soname,libkvfile.so.1 \
-	    -o $@ $^ $(kvfile_libs)
+# Exports what its map lists. A name there that no object has ends the link.
+$(O)/libkvfile.so: $(kvfile_o) libkvfile/libkvfile.map
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared $(no_undefined) \
+	    -Wl,-soname,libkvfile.so.$(SOVERSION) \
+	    -Wl,--version-script=$(filter %.map,$^) -Wl,--no-undefined-version \
+	    -o $@ $(filter %.o,$^) $(kvfile_libs)
 # A sanitizer's functions are in the program.
 no_undefined = $(if $(sanitize),,-Wl,--no-undefined)
 

@@ -10,7 +10,6 @@ PYTHONDIR = $(SHAREDIR)/python
 BASHCOMPDIR = $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
 FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
-SOVERSION = 1
 
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h rowtype.h)
 installed_docs = README.md NEWS.md SECURITY.md MODELS.md SPEED.md CONTRIBUTING.md LICENSE \
@@ -29,8 +28,11 @@ to = $(call quoted,$(DESTDIR)$(1))
 hash := \#
 no_mark = $(if $(findstring ",$(1)),$(error kvfile.pc cannot name $(1): it has a quotation mark))
 pc_line = $(call no_mark,$(2))$(call quoted,$(1)=$(subst $(hash),\$(hash),$(2)))
-pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_line,libdir,$(LIBDIR)) \
-	$(call pc_line,includedir,$(INCLUDEDIR)) $(call pc_line,pythondir,$(PYTHONDIR)) \
+# Folders below the prefix are named from it, for pkg-config --define-variable=prefix=ELSEWHERE.
+from_prefix = $(if $(findstring <$(PREFIX)/,<$(1)),$${prefix}/$(subst <$(PREFIX)/,,<$(1)),$(1))
+pc_folder = $(call pc_line,$(1),$(call from_prefix,$(2)))
+pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_folder,libdir,$(LIBDIR)) \
+	$(call pc_folder,includedir,$(INCLUDEDIR)) $(call pc_folder,pythondir,$(PYTHONDIR)) \
 	$(call quoted,Version: $(VERSION))
 
 #? install         everything below PREFIX
