@@ -10,6 +10,8 @@ BASHCOMPDIR = $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
 FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
 SOVERSION = 1
+# where the programs are that become installed
+BUILT = $(O)
 
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h rowtype.h)
 installed_docs = README.md NEWS.md SECURITY.md LICENSE formats/kv-snapshot.md
@@ -24,7 +26,7 @@ installed_examples = \
 	$(wildcard $(addprefix examples/demo-model/,lookahead/* retrieval-head/* q-filters/*)) \
 	$(wildcard $(addprefix examples/smollm2/,README.md folder.sh hub_folder.py \
 	    kvpipe-methods.conf *.tsv lookahead/* retrieval-head/* q-filters/*))
-installed_python = $(wildcard python/kvsnapshot/*.py)
+installed_python = $(wildcard python/kvsnapshot/*.py) python/kvsnapshot/py.typed
 pages = $(wildcard man/*.[1-9])
 
 # A folder's name for the shell.
@@ -42,7 +44,7 @@ install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) \
 	    $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) \
 	    $(call to,$(PYTHONDIR)/kvsnapshot)
-	$(INSTALL) $(TOOLS:%=$(O)/%) $(call to,$(BINDIR))
+	$(INSTALL) $(TOOLS:%=$(BUILT)/%) $(call to,$(BINDIR))
 	$(INSTALL) -m 644 $(O)/libkvfile.a $(call to,$(LIBDIR))
 	$(INSTALL) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
 	ln -sf libkvfile.so.$(SOVERSION) $(call to,$(LIBDIR)/libkvfile.so)

@@ -1,0 +1,32 @@
+"""kvpipe - where pip has put the programs kv-*, and what they come with
+
+	kvpipe.program('kv-score')      the path of a program
+	kvpipe.share()                  the folder with the demo model, prompts and scripts
+	python -m kvpipe score ...      runs kv-score, as the program kvpipe does
+	python -m kvpipe.demo           a prompt, and an answer from a tenth of its cache
+
+The Python package for snapshots is kvsnapshot."""
+
+import importlib.metadata
+from pathlib import Path
+
+__all__ = ['program', 'share']
+__version__ = importlib.metadata.version('kvpipe')
+
+
+def _installed(*end: str) -> Path:
+    """The file of the distribution whose path ends in these names."""
+    for file in importlib.metadata.files('kvpipe') or ():
+        if file.parts[-len(end):] == end:
+            return Path(str(file.locate())).resolve()
+    raise FileNotFoundError(f'{"/".join(end)}: not among the files of kvpipe')
+
+
+def program(name: str) -> Path:
+    """The path of the program kvpipe, or of one of kv-*."""
+    return _installed('bin', name)
+
+
+def share() -> Path:
+    """The folder that has demo-model/, prompts/, methods/ and what else kvpipe(7) names."""
+    return _installed('share', 'kvpipe', 'demo-model', 'config.json').parents[1]
