@@ -225,7 +225,7 @@ include install.mk wheel.mk $(sort $(wildcard tests/*.mk))
 clean:
 	rm -rf $(O)
 
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -name '*.d' -type f 2>/dev/null)
 
 .DELETE_ON_ERROR:
 .SECONDARY:

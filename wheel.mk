@@ -11,9 +11,9 @@ make_wheel = $(WHEEL_PYTHON) python/make_wheel.py --version $(VERSION)
 in_wheel = $(TOOLS:%=$(O)/wheel/bin/%)
 
 # In a wheel is what make install puts below share/: one list of files.
-wheel: $(in_wheel)
+wheel: all $(O)/libkvfile.a $(in_wheel)
 	rm -rf $(O)/wheel/stage
-	+$(MAKE) --no-print-directory install BUILT=$(O)/wheel/bin \
+	+$(MAKE) --no-print-directory -o all -o $(O)/libkvfile.a install BUILT=$(O)/wheel/bin \
 	    DESTDIR=$(O)/wheel/stage PREFIX=/kvpipe
 	$(make_wheel) --stage $(O)/wheel/stage/kvpipe --lib $(O)/wheel/lib \
 	    $(lapack_archives:%=--archive %) $(O)/dist
@@ -58,7 +58,7 @@ cuda_major = $(shell sed -n 's/^.define CUBLAS_VER_MAJOR *//p' $(CUDA)/include/c
 	$(CUDA)/targets/*/include/cublas_api.h 2>/dev/null | head -n 1)
 $(O)/wheel/cuda/libkvcuda.so: $(gpu_o) $(types_o)
 	@mkdir -p $(@D)
-	$(backend) $(call rpath,$(cublas_folders:%=../../%/nvidia/cu$(cuda_major)/lib)) $(cuda_libs)
+	$(backend) $(call rpath,$(cublas_folders:%=../../%/nvidia/cu$(cuda_major)/lib)) $(cuda_libs) -lm
 wheel-cuda: $(O)/wheel/cuda/libkvcuda.so
 	$(make_wheel) --cuda $< --cublas 'nvidia-cublas==$(cuda_major).*' $(O)/dist
 

@@ -97,16 +97,28 @@ def newest_libc(files):
     return f'2.{max(map(int, versions))}'
 
 
-def copyright_of(path):
-    """The package that has installed the file, and the path of its licence"""
+def package_of(path):
+    """The package that has installed the file"""
     real = os.path.realpath(path)
-    for name in {real, real.replace('/usr/lib/', '/lib/', 1), '/usr' + real}:
+    for name in (real, real.replace('/usr/lib/', '/lib/', 1), '/usr' + real):
         listed = subprocess.run(['dpkg', '-S', name], stdout=subprocess.PIPE,
                                 stderr=subprocess.DEVNULL, text=True)
         if listed.returncode == 0:
-            package = listed.stdout.split(':')[0]
-            return package, f'/usr/share/doc/{package}/copyright'
+            return listed.stdout.split(':')[0]
     raise SystemExit(f'{real}: dpkg knows no package of it, whose licence would be in the wheel')
+
+
+def licences(paths):
+    """{name: path} of the licences of files, and of those that they name where Debian keeps the
+    texts"""
+    found = {}
+    for package in sorted(set(map(package_of, paths))):
+        path = os.path.realpath(f'/usr/share/doc/{package}/copyright')
+        found[f'{path.split("/")[-2]}.txt'] = path
+        for name in re.findall(rb'/usr/share/common-licenses/([\w.-]*\w)', read(path)):
+            common = f'/usr/share/common-licenses/{name.decode()}'
+            found[f'{name.decode()}.txt'] = common
+    return found
 
 
 # ---- the wheel ----
@@ -132,8 +144,8 @@ class Wheel:
 
     def licences(self, paths):
         self.info('licenses/LICENSE', read(os.path.join(TREE, 'LICENSE')))
-        for package, licence in sorted({copyright_of(path) for path in paths}):
-            self.info(f'licenses/{package}.txt', read(licence))
+        for name, path in sorted(licences(paths).items()):
+            self.info(f'licenses/{name}', read(path))
 
     def info(self, name, content):
         self.add(f'{self.front}.dist-info/{name}', content)

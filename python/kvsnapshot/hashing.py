@@ -1,5 +1,6 @@
 """XXH3 and LZ4 blocks: by the Python packages xxhash and lz4 where they are installed, otherwise by
-the C libraries of these names, which the programs of kvpipe are linked with."""
+the C libraries of these names, which the programs of kvpipe are linked with: of the system, or
+those that a wheel has brought."""
 
 try:
     import xxhash
@@ -12,7 +13,13 @@ def library(name):
     try:
         return ctypes.CDLL(name)
     except OSError as error:
-        raise ImportError(f'neither {name} nor the Python package of that name is there') from error
+        cause = error
+    try:
+        import kvpipe
+        return ctypes.CDLL(str(kvpipe.library(name)))
+    except (ImportError, OSError):
+        pass
+    raise ImportError(f'neither {name} nor the Python package of that name is there') from cause
 
 
 if xxhash is not None:
