@@ -3,7 +3,7 @@ the C libraries of these names, which the programs of kvpipe are linked with: of
 those that a wheel has brought."""
 
 try:
-    import xxhash
+    import xxhash       # type: ignore
 except ImportError:
     xxhash = None
 
@@ -47,7 +47,7 @@ else:
 def lz4_block(data, size):
     """The content of an LZ4 block, at most size bytes. ValueError: it is none."""
     try:
-        import lz4.block
+        import lz4.block        # type: ignore
     except ImportError:
         return c_lz4_block(data, size)
     try:
