@@ -18,17 +18,18 @@ wheel: all $(O)/libkvfile.a $(in_wheel)
 	$(make_wheel) --stage $(O)/wheel/stage/kvpipe --lib $(O)/wheel/lib \
 	    $(lapack_archives:%=--archive %) $(O)/dist
 
-# LAPACK as archives, of which kv-index takes a hundredth; other libraries stand beside the programs.
+# LAPACK as archives, of which kv-index takes a hundredth; other libraries stand beside the
+# programs.
 archive = $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a))
-lapack_archives = $(foreach name,lapack blas gfortran,$(call archive,$(name)))
-all_lapack = $(filter 3,$(words $(lapack_archives)))
+found = $(foreach name,lapack blas gfortran,$(call archive,$(name)))
+lapack_archives = $(if $(filter 3,$(words $(found))),$(found))
 
 # RPATH, not RUNPATH: also for what the libraries need
 rpath = -Wl,--disable-new-dtags $(foreach folder,$(1),-Wl,-rpath,'$$ORIGIN/$(folder)')
 wheel_link = $(CC) $(CFLAGS) $(LDFLAGS) -s -Wl,--as-needed -Wl,-rpath-link,$(O)/wheel/lib
 computing = $(DEVICE_TOOLS) $(MODEL_TOOLS)
-$(O)/wheel/bin/kv-index: private lapack_libs = $(if $(all_lapack),$(lapack_archives) -lquadmath,$(shell \
-	$(PKG_CONFIG) --libs lapack))
+$(O)/wheel/bin/kv-index: private lapack_libs = \
+	$(if $(lapack_archives),$(lapack_archives) -lquadmath,$(shell $(PKG_CONFIG) --libs lapack))
 $(computing:%=$(O)/wheel/bin/%): private shared = $(O)/wheel/lib/libkvpipe.so
 $(in_wheel): $(O)/tools/$$(@F).o $$(shared) $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(file_a)
 	@mkdir -p $(@D)
@@ -50,16 +51,17 @@ $(O)/wheel/lib/libkvcuda.so: $(O)/gpu/nogpu.o
 	@mkdir -p $(@D)
 	$(backend)
 
-# Only of GPU=1. PyPI's cuBLAS is beside what is installed; Debian calls the folder otherwise.
+# PyPI's cuBLAS is beside what is installed, in a folder that Debian calls otherwise.
 pythons = 3.9 3.10 3.11 3.12 3.13 3.14
-cublas_folders = $(foreach v,$(pythons),python$(v)/site-packages) $(foreach v,3 $(pythons),\
-	python$(v)/dist-packages)
-cuda_major = $(shell sed -n 's/^.define CUBLAS_VER_MAJOR *//p' $(CUDA)/include/cublas_api.h \
-	$(CUDA)/targets/*/include/cublas_api.h 2>/dev/null | head -n 1)
+package_folders = $(pythons:%=python%/site-packages) \
+	$(patsubst %,python%/dist-packages,3 $(pythons))
+cuda_major = $(shell sed -n 's/^.define CUBLAS_VER_MAJOR *//p' $(CUDA)/include/cublas_api.h)
 $(O)/wheel/cuda/libkvcuda.so: $(gpu_o) $(types_o)
 	@mkdir -p $(@D)
-	$(backend) $(call rpath,$(cublas_folders:%=../../%/nvidia/cu$(cuda_major)/lib)) $(cuda_libs) -lm
-wheel-cuda: $(O)/wheel/cuda/libkvcuda.so
+	$(backend) $(cuda_libs) -lm \
+	    $(call rpath,$(package_folders:%=../../%/nvidia/cu$(cuda_major)/lib))
+wheel-cuda: $(if $(with_gpu),$(O)/wheel/cuda/libkvcuda.so)
+	$(if $<,,$(error wheel-cuda wants GPU=1))
 	$(make_wheel) --cuda $< --cublas 'nvidia-cublas==$(cuda_major).*' $(O)/dist
 
 .PHONY: wheel wheel-cuda

@@ -25,7 +25,7 @@ import zipfile
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIB = 'lib/kvpipe'
 OF_SYSTEM = re.compile(r'(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+))\.so.*')
-SUMMARY = 'The KV cache of a language model as a file, and programs that score, shrink and search it'
+SUMMARY = 'The KV cache of a language model as a file: programs that score, shrink and search it'
 METADATA = '''\
 Metadata-Version: 2.1
 Name: {name}
