@@ -205,13 +205,14 @@ cli_a = $(O)/libcli.a
 
 # A program takes from the archives what it uses. What it must not use is kept from it by the
 # libraries that it is linked with: without device_libs there is no device, without model_libs no
-# tokenizer.
+# tokenizer. Likewise the programs of a wheel (wheel.mk).
+both = $(1:%=$(O)/%) $(1:%=$(O)/wheel/bin/%)
 libs = $(kvfile_libs) -lm
-$(DEVICE_TOOLS:%=$(O)/%): libs = $(kvfile_libs) $(device_libs)
-$(TEXT_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) -lm
-$(MODEL_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) $(device_libs)
+$(call both,$(DEVICE_TOOLS)): libs = $(kvfile_libs) $(device_libs)
+$(call both,$(TEXT_TOOLS)): libs = $(model_libs) $(kvfile_libs) -lm
+$(call both,$(MODEL_TOOLS)): libs = $(model_libs) $(kvfile_libs) $(device_libs)
 # eigenvectors
-$(O)/kv-index: libs += $(lapack_libs)
+$(call both,kv-index): libs += $(lapack_libs)
 $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
 
@@ -225,13 +226,13 @@ html:
 	python3 man/make_site.py $(O)/html
 
 # in order: some use what those before them define
-include install.mk release.mk $(sort $(wildcard tests/*.mk))
+include install.mk release.mk wheel.mk $(sort $(wildcard tests/*.mk))
 
 #? clean           removes what was built
 clean:
 	rm -rf $(O)
 
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -name '*.d' -type f 2>/dev/null)
 
 .DELETE_ON_ERROR:
 .SECONDARY:

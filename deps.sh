@@ -35,6 +35,7 @@ table() {
 		test|python3-numpy|python numpy|oracles
 		test|python3-xxhash|python xxhash|oracles: the format, read by other code
 		test|python3-lz4|python lz4.block|oracles
+		test|python3-venv|python ensurepip|installs the wheel
 		test|mandoc|command mandoc|checks the man pages
 		test|cmark-gfm|command cmark-gfm|documents as web pages (make html)
 		test|groff-base|command groff|renders them, as man does

@@ -10,11 +10,13 @@ PYTHONDIR = $(SHAREDIR)/python
 BASHCOMPDIR = $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
 FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
+# where the programs are that become installed
+BUILT = $(O)
 
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h rowtype.h)
 installed_docs = README.md NEWS.md SECURITY.md MODELS.md SPEED.md CONTRIBUTING.md LICENSE \
 	CITATION.cff formats/kv-snapshot.md
-installed_python = $(wildcard python/kvsnapshot/*.py)
+installed_python = $(wildcard python/kvsnapshot/*.py) python/kvsnapshot/py.typed
 # Below share/kvpipe they stand as in the distribution, so that they find each other; links are
 # there, too, so that documents find them from either folder.
 installed_trees = deps.sh examples experiments train
@@ -40,7 +42,7 @@ install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) \
 	    $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) \
 	    $(call to,$(PYTHONDIR)/kvsnapshot)
-	$(INSTALL_PROGRAM) $(TOOLS:%=$(O)/%) $(call to,$(BINDIR))
+	$(INSTALL_PROGRAM) $(TOOLS:%=$(BUILT)/%) $(call to,$(BINDIR))
 	$(INSTALL) -m 644 $(O)/libkvfile.a $(call to,$(LIBDIR))
 	$(INSTALL_PROGRAM) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
 	ln -sf libkvfile.so.$(SOVERSION) $(call to,$(LIBDIR)/libkvfile.so)

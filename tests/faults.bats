@@ -77,7 +77,7 @@ hanging() {
 	if [[ $output != *"this build"* ]]; then
 		skip "this build has CUDA"
 	fi
-	assert_output 'kv-prefill: no CUDA device: this build has none; with nvcc, make GPU=1 makes one that has'
+	assert_output "kv-prefill: no CUDA device: this build has none: make GPU=1, with nvcc, or pip install 'kvpipe[cuda]'"
 }
 
 @test "opening a GPU: the call that fails is named" {

@@ -19,10 +19,19 @@
 kvpipe(7), "A method in another language", has an example. Needs NumPy and nothing else. It reads
 and checks every rule of kv-snapshot(5) without libkvfile."""
 
+from __future__ import annotations
+
 import importlib
 
 from . import container, kivi, rowstore, rowtypes  # noqa: F401
 from .content import Bad, Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .arrays import Layer, Snapshot, read
+    from .given import save_rows, save_scores
+    from .pipe import score_stream, stage
+    from .rowstage import change_rows, row_stage
 
 __all__ = ['Bad', 'Layer', 'Snapshot', 'Unsupported', 'change_rows', 'read', 'row_stage',
            'save_rows', 'save_scores', 'score_stream', 'stage']
@@ -34,12 +43,13 @@ _WITH_NUMPY = {'arrays': ('Layer', 'Snapshot', 'read'), 'given': ('save_rows', '
                'pipe': ('score_stream', 'stage'), 'rowstage': ('change_rows', 'row_stage')}
 
 
-def __getattr__(name):
-    for module, names in _WITH_NUMPY.items():
-        if name in names:
-            return getattr(importlib.import_module('.' + module, __name__), name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+if not TYPE_CHECKING:       # a checker has them above
+    def __getattr__(name: str) -> object:
+        for module, names in _WITH_NUMPY.items():
+            if name in names:
+                return getattr(importlib.import_module('.' + module, __name__), name)
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

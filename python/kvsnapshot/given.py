@@ -1,15 +1,24 @@
 """What kv-score --from and kv-evict --rows read."""
 
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Iterable, Sequence
+
 import numpy as np
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
-def checked(scores, rows, where):
+
+def checked(scores: Sequence[npt.ArrayLike], rows: Sequence[int],
+            where: str) -> list[npt.NDArray[np.float32]]:
     """The scores of a layer as [G] f32 [S]; rows: [G]. ValueError names the KV head and the row."""
     if len(scores) != len(rows):
         raise ValueError(f'{where}: scores of {len(scores)} KV heads, and there are {len(rows)}')
     heads = []
-    for g, (head, n) in enumerate(zip(scores, rows)):
-        head = np.asarray(head, np.float64)
+    for g, (given, n) in enumerate(zip(scores, rows)):
+        head = np.asarray(given, np.float64)
         if head.shape != (n,):
             raise ValueError(f'{where} KV head {g}: scores of shape {head.shape} for {n} rows')
         # +inf: a row that is always kept
@@ -22,21 +31,23 @@ def checked(scores, rows, where):
     return heads
 
 
-def save_scores(path, scores):
+def save_scores(path: str | os.PathLike[str],
+                scores: Sequence[Sequence[npt.NDArray[np.floating]]]) -> None:
     """Writes scores, [L][G] arrays [S], as a .npy file f32 [L][G][S]: S is the most rows that a KV
     head has, and NaN stands behind the rows of the others."""
-    scores = [checked(layer, [len(head) for head in layer], f'layer {i}')
+    layers = [checked(layer, [len(head) for head in layer], f'layer {i}')
               for i, layer in enumerate(scores)]
-    most = max(len(head) for layer in scores for head in layer)
-    array = np.full((len(scores), len(scores[0]), most), np.nan, '<f4')
-    for layer, out in zip(scores, array):
-        for head, line in zip(layer, out):
+    most = max(len(head) for layer in layers for head in layer)
+    array = np.full((len(layers), len(layers[0]), most), np.nan, '<f4')
+    for own, out in zip(layers, array):
+        for head, line in zip(own, out):
             line[:len(head)] = head
     with open(path, 'wb') as file:
         np.save(file, array)
 
 
-def save_rows(path, positions):
+def save_rows(path: str | os.PathLike[str],
+              positions: Sequence[Sequence[Iterable[int]]]) -> None:
     """Writes positions, [L][G] of the rows that stay, as kv-info --positions prints them."""
     with open(path, 'w') as file:
         for i, layer in enumerate(positions):

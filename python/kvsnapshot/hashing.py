@@ -1,8 +1,9 @@
 """XXH3 and LZ4 blocks: by the Python packages xxhash and lz4 where they are installed, otherwise by
-the C libraries of these names, which the programs of kvpipe are linked with."""
+the C libraries of these names, which the programs of kvpipe are linked with: of the system, or
+those that a wheel has brought."""
 
 try:
-    import xxhash
+    import xxhash       # type: ignore
 except ImportError:
     xxhash = None
 
@@ -12,7 +13,13 @@ def library(name):
     try:
         return ctypes.CDLL(name)
     except OSError as error:
-        raise ImportError(f'neither {name} nor the Python package of that name is there') from error
+        cause = error
+    try:
+        import kvpipe
+        return ctypes.CDLL(str(kvpipe.library(name)))
+    except (ImportError, OSError):
+        pass
+    raise ImportError(f'neither {name} nor the Python package of that name is there') from cause
 
 
 if xxhash is not None:
@@ -40,7 +47,7 @@ else:
 def lz4_block(data, size):
     """The content of an LZ4 block, at most size bytes. ValueError: it is none."""
     try:
-        import lz4.block
+        import lz4.block        # type: ignore
     except ImportError:
         return c_lz4_block(data, size)
     try:

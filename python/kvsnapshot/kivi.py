@@ -4,23 +4,32 @@ What is here is about the blocks of one KV head, those of its first rows; rowsto
 these are, and has the full rows behind them. name is 'keys' or 'values'. What a reader needs for
 its checks does without NumPy."""
 
+from __future__ import annotations
+
 from .rowtypes import widen, without_value
+
+TYPE_CHECKING = False       # typing takes time to load, NumPy more
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy
+    import numpy.typing as npt
 
 BITS = {'kivi2': 2, 'kivi4': 4}         # of a code, by type
 GROUP = 32                              # numbers of a block; rows of a group of keys
 USUAL = 128                             # residual of the paper
 
 
-def block_size(kind):
+def block_size(kind: str) -> int:
     return 4 + GROUP * BITS[kind] // 8
 
 
-def row_size(kind, E):
+def row_size(kind: str, E: int) -> int:
     """The bytes of a row: of keys those of a group over its rows"""
     return E // GROUP * block_size(kind)
 
 
-def fault(kind, name, E, data):
+def fault(kind: str, name: str, E: int, data: Any) -> str:
     """What may not be in these blocks: where and what, '' for nothing."""
     data, block = memoryview(data), block_size(kind)
     for at, what in ((0, 'scale'), (2, 'minimum')):
@@ -36,7 +45,8 @@ def fault(kind, name, E, data):
 
 # ---- with NumPy ----
 
-def numbers(blocks, kind, name, E):
+def numbers(blocks: npt.NDArray[numpy.uint8], kind: str, name: str,
+            E: int) -> npt.NDArray[numpy.float32]:
     """Blocks, a flat array of u1: their numbers, f32 [rows][E]."""
     first = _read_blocks(blocks.reshape(-1, block_size(kind)), BITS[kind])
     if name == 'keys':          # [groups][E][32]
@@ -53,7 +63,7 @@ def _read_blocks(blocks, bits):
     return codes.reshape(-1, GROUP).astype('<f4') * scale + least
 
 
-def stored(x, kind, name):
+def stored(x: npt.ArrayLike, kind: str, name: str) -> npt.NDArray[numpy.uint8]:
     """Numbers [rows][E], in f32, as blocks: a flat array of u1. Keys are whole groups of rows.
     ValueError: E is no multiple of 32, or some rows cannot be quantised."""
     import numpy

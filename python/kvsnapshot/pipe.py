@@ -3,11 +3,14 @@
 One layer is in memory at a time. All but the scores and the line of provenance is copied byte by
 byte, after it has been checked."""
 
+from __future__ import annotations
+
 import copy
 import json
 import os
 import struct
 import sys
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Sequence
 
 import numpy as np
 
@@ -17,6 +20,10 @@ from .content import (END_MAGIC, LABEL, MIB, NONE, Bad, Snapshot, counted, index
                       stream_digest)
 from .hashing import xxh3
 from .given import checked
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    Score = Callable[[Layer], Sequence[npt.ArrayLike]]
 
 ALIGNED_FROM = 1 << 16          # bytes of content from which on a payload begins on a page (3.4)
 
@@ -121,12 +128,16 @@ class Signature:
         return True
 
 
-def score_stream(score, source, target, label='external'):
+def score_stream(score: Score, source: BinaryIO, target: BinaryIO,
+                 label: str = 'external') -> None:
     """Copies a snapshot from one binary file object to another with the scores that score(layer)
     returns for each layer (a Layer): for each KV head an array [S]; greater is kept first, +inf
     always. Raises Bad for what is read, ValueError for what score() returns; then the output has no
     end."""
-    snapshot, tape, waiting, writer = Snapshot(), [], [], None
+    snapshot = Snapshot()
+    tape: list[bytes] = []
+    waiting: list[tuple[container.Section, bytes]] = []
+    writer: Any = None              # from the preamble on
     label_bytes(label)
     signature = Signature({'method': label})
     for section in container.sections(source, snapshot, tape):
@@ -144,13 +155,13 @@ def score_stream(score, source, target, label='external'):
             writer.put(section, b''.join(tape))
 
 
-def stage(score, label='external'):
+def stage(score: Score, label: str = 'external') -> None:
     """The whole of a program that is a stage of a pipe: score_stream() from standard input to
     standard output, and the messages and exit codes of kvpipe(7)."""
     run_stage(lambda source, target: score_stream(score, source, target, label))
 
 
-def run_stage(work):
+def run_stage(work: Callable[[BinaryIO, BinaryIO], list[str] | None]) -> None:
     """work(source, target), of standard input and output. What it returns, types of sections, it
     has dropped."""
     name = os.path.basename(sys.argv[0])
@@ -163,7 +174,7 @@ def run_stage(work):
         return
     except Bad as error:
         status, text = error.status, f'stdin: {error}'
-    except (OSError, ValueError) as error:
-        status, text = 1, str(error)
+    except (OSError, ValueError) as failure:
+        status, text = 1, str(failure)
     print(f'{name}: {text}', file=sys.stderr)
     os._exit(status)        # what is buffered would be written, or fail, at the end

@@ -3,8 +3,11 @@
 Rows that stay, in the type that they have, are passed on as the bytes that they are: what is
 quantised is not quantised again. One layer is in memory at a time."""
 
+from __future__ import annotations
+
 import json
 import struct
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Sequence, Union
 
 import numpy as np
 
@@ -16,6 +19,11 @@ from .hashing import xxh3
 from .pipe import Signature, Writer, make_section, release, run_stage
 from .latent import wrong_latent_types
 from .rowstore import TYPES, store_of, wrong_types
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    Keep = Callable[[Layer], Sequence[npt.ArrayLike]]
+    Types = Union[str, Sequence[str], None]
 
 EVICTION = 3        # kind of event
 ELEMENTS = 'kv-quantize --keys {0} --values {0}'        # dequantises a snapshot of this dtype
@@ -244,8 +252,9 @@ def event_bytes(event):
                        event.l1, *flat)
 
 
-def change_rows(source, target, keep=None, keys=None, values=None, label='external',
-                residual=None):
+def change_rows(source: BinaryIO, target: BinaryIO, keep: Keep | None = None, keys: Types = None,
+                values: Types = None, label: str = 'external',
+                residual: int | None = None) -> list[str]:
     """Copies a snapshot from one binary file object to another, with some of its rows, and in other
     types.
 
@@ -260,8 +269,11 @@ def change_rows(source, target, keep=None, keys=None, values=None, label='extern
     snapshot has a residual and they keep their type, and for another residual beside rows that
     keep theirs; then the output has no end."""
     change = Change(keep, keys, values, label, residual)
-    snapshot, tape, waiting = Snapshot(), [], []
-    signature, writer, preamble = Signature(change.options), None, b''
+    snapshot = Snapshot()
+    tape: list[bytes] = []
+    waiting: list[tuple[container.Section, bytes]] = []
+    signature, preamble = Signature(change.options), b''
+    writer: Any = None              # from HEAD on
     for section in container.sections(source, snapshot, tape):
         data = b''.join(tape)
         if section is None:
@@ -287,7 +299,8 @@ def change_rows(source, target, keep=None, keys=None, values=None, label='extern
     return sorted(change.dropped)
 
 
-def row_stage(keep=None, keys=None, values=None, label='external', residual=None):
+def row_stage(keep: Keep | None = None, keys: Types = None, values: Types = None,
+              label: str = 'external', residual: int | None = None) -> None:
     """The whole of a program that is a stage of a pipe: change_rows() from standard input to
     standard output, and the messages and exit codes of kvpipe(7)."""
     run_stage(lambda source, target: change_rows(source, target, keep, keys, values, label,

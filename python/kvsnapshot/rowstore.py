@@ -2,7 +2,17 @@
 quantised each by itself (rowtypes.py), or KIVI's (kivi.py). With a residual the last rows of each
 KV head of a quantised section are full: elements of dtype (kv-snapshot.md, 4.20 and 4.21)."""
 
+from __future__ import annotations
+
 from collections import namedtuple
+
+TYPE_CHECKING = False       # typing takes time to load, NumPy more
+if TYPE_CHECKING:
+    from typing import Any, Sequence, Union
+
+    import numpy
+    import numpy.typing as npt
+    Bytes = Union[bytes, bytearray, memoryview, npt.NDArray[numpy.uint8]]
 
 from . import kivi, rowtypes
 from .latent import wrong_latent  # noqa: F401
@@ -11,7 +21,7 @@ TYPES = (*rowtypes.QUANTISED, *kivi.BITS)       # those that are quantised
 MOST = 4096                                     # the greatest residual
 
 
-def misfit(kind, E):
+def misfit(kind: str, E: int) -> str | None:
     """Why rows of E numbers cannot be stored in this quantised type; None: they can."""
     if kind not in kivi.BITS:
         return rowtypes.misfit(kind, E)
@@ -25,37 +35,37 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
     __slots__ = ()
 
     @property
-    def alike(self):
+    def alike(self) -> bool:
         """Is each row stored by itself, and all of them in the same way?"""
         return self.residual is None
 
     @property
-    def grouped(self):
+    def grouped(self) -> bool:
         """Are rows quantised 32 at a time, and not each by itself?"""
         return self.kind in kivi.BITS and self.name == 'keys'
 
     @property
-    def element(self):
+    def element(self) -> int:
         """The element size in the header of the section"""
         return rowtypes.ITEM_SIZE.get(self.kind, 1)
 
-    def coded(self, rows):
+    def coded(self, rows: int) -> int:
         """How many rows of a KV head with so many are not full, the first ones. All, if alike."""
         if self.alike:
             return rows
         return rows - rows % self.residual if self.grouped else max(rows - self.residual, 0)
 
-    def coded_size(self, rows):
+    def coded_size(self, rows: int) -> int:
         """The bytes of these"""
         one = kivi.row_size if self.kind in kivi.BITS else rowtypes.size
         return self.coded(rows) * one(self.kind, self.E)
 
-    def size(self, rows):
+    def size(self, rows: int) -> int:
         """The bytes of the rows of a KV head"""
         full = rows - self.coded(rows)
         return self.coded_size(rows) + full * rowtypes.size(self.dtype, self.E)
 
-    def wrong(self, data, rows):
+    def wrong(self, data: Any, rows: Sequence[int]) -> str:
         """What may not be in the content of a section, whose KV heads have so many rows, [G]: where
         and what, '' for nothing."""
         if self.kind == self.dtype:
@@ -88,7 +98,7 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
                 return f'KV head {g} row {row}: {what}'
             row -= count
 
-    def numbers(self, data, rows):
+    def numbers(self, data: Bytes, rows: int) -> npt.NDArray[numpy.float32]:
         """The rows of a KV head, bytes or an array of u1: their numbers, f32 [rows][E]. Needs
         NumPy."""
         import numpy
@@ -102,7 +112,7 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
             codes = rowtypes.numbers(codes, self.kind, self.E)
         return numpy.concatenate([codes, rowtypes.numbers(full, self.dtype, self.E)])
 
-    def stored(self, x):
+    def stored(self, x: npt.ArrayLike) -> npt.NDArray[numpy.uint8]:
         """Numbers f32 [rows][E] as the rows of a KV head, an array of u1: [rows][bytes of a row] if
         alike, else flat. ValueError: this type cannot store them. Needs NumPy."""
         import numpy
@@ -122,23 +132,23 @@ class InKeys(RowStore):
 
     __slots__ = ()
 
-    def coded_size(self, rows):
+    def coded_size(self, rows: int) -> int:
         return 0
 
-    def size(self, rows):
+    def size(self, rows: int) -> int:
         return 0
 
-    def wrong(self, data, rows):
+    def wrong(self, data: Any, rows: Sequence[int]) -> str:
         return ''
 
-    def numbers(self, data, rows):
+    def numbers(self, data: Bytes, rows: int) -> npt.NDArray[numpy.float32]:
         raise ValueError('values are channels of the keys')
 
-    def stored(self, x):
+    def stored(self, x: npt.ArrayLike) -> npt.NDArray[numpy.uint8]:
         raise ValueError('values are channels of the keys')
 
 
-def store_of(head, layer, name):
+def store_of(head: dict[str, Any], layer: int, name: str) -> RowStore:
     """How a snapshot with this HEAD stores the 'keys' or 'values' of a layer."""
     types = head.get('row_types', {})
     kind = types[name][layer] if types else head['dtype']

@@ -5,7 +5,17 @@ full rows behind quantised ones.
 numbers() reads rows, stored() writes them; both need NumPy and compute in f32. What a
 reader needs for its checks does without it."""
 
+from __future__ import annotations
+
 from collections import namedtuple
+
+TYPE_CHECKING = False       # typing takes time to load, NumPy more
+if TYPE_CHECKING:
+    from typing import Any, Union
+
+    import numpy
+    import numpy.typing as npt
+    Bytes = Union[bytes, bytearray, memoryview, npt.NDArray[numpy.uint8]]
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 HADAMARD = '-hadamard'
@@ -18,19 +28,19 @@ BLOCKS = {'q8_0': Block(32, 2, 8), 'q4_0': Block(32, 2, 4), 'q4_1': Block(32, 4,
 QUANTISED = tuple(BLOCKS) + tuple(name + HADAMARD for name in BLOCKS)
 
 
-def plain(kind):
+def plain(kind: str) -> str:
     """The type without -hadamard."""
     return kind[:-len(HADAMARD)] if kind.endswith(HADAMARD) else kind
 
 
-def blocks_of(kind, E):
+def blocks_of(kind: str, E: int) -> tuple[int, int]:
     """How many blocks a row of a quantised type has, and the bytes of each."""
     width, front, bits = BLOCKS[plain(kind)]
     width = width or E
     return E // width, front + width * bits // 8
 
 
-def size(kind, E):
+def size(kind: str, E: int) -> int:
     """The bytes of a row of E numbers; the type allows this width."""
     if kind in ITEM_SIZE:
         return E * ITEM_SIZE[kind]
@@ -38,7 +48,7 @@ def size(kind, E):
     return count * block
 
 
-def misfit(kind, E):
+def misfit(kind: str, E: int) -> str | None:
     """Why a row of E numbers cannot be stored in this quantised type; None: it can."""
     if BLOCKS[plain(kind)].width and E % 32:
         return f'{kind} wants a head width that is a multiple of 32, not {E}'
@@ -47,7 +57,7 @@ def misfit(kind, E):
     return None
 
 
-def without_value(high, low, exponent):
+def without_value(high: bytes, low: bytes, exponent: int) -> int | None:
     """The first number of a list that is infinite or NaN, None: there is none. high, low: the two
     upper bytes of each; exponent: the exponent's bits of these, 16 in all."""
     upper, lower = exponent >> 8, exponent & 0xff
@@ -57,7 +67,7 @@ def without_value(high, low, exponent):
                  if a & upper == upper and b & lower == lower), None)
 
 
-def fault(kind, E, data):
+def fault(kind: str, E: int, data: Any) -> tuple[int, str] | None:
     """What may not be in rows of a quantised type (4.20): (row, what), None: nothing."""
     count, block = blocks_of(kind, E)
     kind, data = plain(kind), memoryview(data)
@@ -80,7 +90,7 @@ def fault(kind, E, data):
 
 # ---- with NumPy ----
 
-def widen(data, dtype):
+def widen(data: bytes, dtype: str) -> npt.NDArray[numpy.float32]:
     """Bytes of dtype as a flat numpy array of f32; exact."""
     import numpy
     if dtype == 'bf16':
@@ -88,7 +98,7 @@ def widen(data, dtype):
     return numpy.frombuffer(data, {'f16': '<f2', 'f32': '<f4'}[dtype]).astype('<f4')
 
 
-def narrow(x, dtype):
+def narrow(x: npt.NDArray[numpy.float32], dtype: str) -> npt.NDArray[numpy.uint8]:
     """Numbers of f32 as those of dtype, nearest, ties to even, in arrays of u1. A NaN stays one."""
     import numpy
     if dtype == 'bf16':
@@ -102,7 +112,7 @@ def narrow(x, dtype):
     return numpy.ascontiguousarray(x).view('u1')
 
 
-def numbers(rows, kind, E):
+def numbers(rows: Bytes, kind: str, E: int) -> npt.NDArray[numpy.float32]:
     """Rows as they are stored, bytes or an array of u1 whose last axis is the bytes of a row: the
     numbers of their type, f32 [rows][E]."""
     import numpy
@@ -115,7 +125,7 @@ def numbers(rows, kind, E):
         return y if kind == plain(kind) else transform(y)
 
 
-def stored(x, kind):
+def stored(x: npt.ArrayLike, kind: str) -> npt.NDArray[numpy.uint8]:
     """Numbers [rows][E], in f32, as rows of a type: an array of u1 [rows][bytes of a row].
     ValueError: the type does not allow this width, or a row cannot be quantised."""
     import numpy
@@ -144,7 +154,7 @@ def stored(x, kind):
     return out
 
 
-def transform(x):
+def transform(x: npt.NDArray[numpy.float32]) -> npt.NDArray[numpy.float32]:
     """The Walsh-Hadamard transform of each row over sqrt(E): f32 [rows][E], every operation
     rounded."""
     import numpy

@@ -29,7 +29,7 @@ try(struct device *d, const struct ops *ops, int index, uint32_t threads, char *
 {
 	d->ops = ops;
 	d->dev = NULL;
-	strcpy(err, "this build has none; with nvcc, make GPU=1 makes one that has");
+	strcpy(err, "this build has none: make GPU=1, with nvcc, or pip install 'kvpipe[cuda]'");
 	if (ops->open != NULL)
 		d->dev = ops->open(index, threads > INT_MAX ? INT_MAX : (int)threads, err, errlen);
 	return d->dev != NULL;

@@ -35,6 +35,14 @@ struct head {
 	double *spread;                 /* [pairs] A - |q| */
 };
 
+/* Sums of numbers of f32 do not overflow here. hypot() of one C library rounds otherwise than that
+ * of another. */
+static double
+length(double x, double y)
+{
+	return sqrt(x * x + y * y);
+}
+
 static void
 set_head(struct head *to, const struct mean_rotation *turn, const struct score_input *in,
     uint32_t h)
@@ -46,7 +54,7 @@ set_head(struct head *to, const struct mean_rotation *turn, const struct score_i
 	future_mean(to->mean, turn, in, h);
 	for (f = 0; f < turn->pairs; f++)
 		to->spread[f] = in->rope_factor / q->n * (q->modulus[(size_t)h * turn->pairs + f] -
-		    hypot(sum[f], sum[f + turn->pairs]));
+		    length(sum[f], sum[f + turn->pairs]));
 }
 
 static double
@@ -76,7 +84,7 @@ make_lists(float *lists, const struct head *head, double *modulus, float *key,
 	for (i = 0; i < n; i++) {
 		kv_rows_to_f32(key, (const char *)in->keys + i * size, in->key_type, E, 1);
 		for (f = 0; f < pairs; f++)
-			modulus[f] = hypot(rotated[f], rotated[f + pairs]);
+			modulus[f] = length(rotated[f], rotated[f + pairs]);
 		for (r = 0; r < R; r++)
 			lists[(size_t)r * n + i] = (float)score_of(&head[r], key, modulus, E,
 			    pairs);
