@@ -66,22 +66,17 @@ install: all $(O)/libkvfile.a
 			ln -sf kvpipe $(call to,$(BASHCOMPDIR))/$$tool || exit; \
 		done; \
 	}
-	$(tree_files) | while read -r file; do \
-		$(INSTALL) -D -m 644 "$$file" $(call to,$(SHAREDIR))/"$$file" || exit; \
-	done
-	$(INSTALL) -m 644 $(wildcard examples/python/*.py) $(call to,$(PYTHONDIR))
 	$(INSTALL) -d $(call to,$(DOCDIR)/man) $(call to,$(DOCDIR)/formats)
-	ln -srfn $(call to,$(DOCDIR)/kv-snapshot.md) $(call to,$(DOCDIR)/formats/kv-snapshot.md)
-	for name in $(filter-out %.sh,$(installed_trees)); do \
-		ln -srfn $(call to,$(SHAREDIR))/$$name $(call to,$(DOCDIR))/$$name || exit; \
-	done
-	for name in $(filter-out formats/%,$(installed_docs)) formats man; do \
-		ln -srfn $(call to,$(DOCDIR))/$$name $(call to,$(SHAREDIR))/$$name || exit; \
-	done
-	for page in $(pages:man/%=%); do \
-		ln -srfn $(call to,$(MANDIR))/man$${page##*.}/$$page \
-		    $(call to,$(DOCDIR)/man)/$$page || exit; \
-	done
+	$(tree_files) | tar -c --mode=u=rw,go=r -T - | \
+	    (cd $(call to,$(SHAREDIR)) && tar -x --no-same-owner)
+	$(INSTALL) -m 644 $(wildcard examples/python/*.py) $(call to,$(PYTHONDIR))
+	ln -srf $(call to,$(DOCDIR)/kv-snapshot.md) $(call to,$(DOCDIR)/formats)
+	ln -srf -t $(call to,$(DOCDIR)/man) $(foreach page,$(pages:man/%=%), \
+	    $(call to,$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(page)))
+	ln -srfn -t $(call to,$(DOCDIR)) \
+	    $(foreach name,$(filter-out %.sh,$(installed_trees)),$(call to,$(SHAREDIR)/$(name)))
+	ln -srfn -t $(call to,$(SHAREDIR)) $(foreach name, \
+	    $(filter-out formats/%,$(installed_docs)) formats man,$(call to,$(DOCDIR)/$(name)))
 	@[ -n $(call quoted,$(DESTDIR)) ] || { $(loader_knows); } || \
 	    printf '%s\n' $(call quoted,$(loader_does_not))
 
