@@ -1,6 +1,6 @@
 # kvpipe: make, make test, make install PREFIX= DESTDIR=. Everything built goes to $(O).
 
-VERSION = 0.1.0
+VERSION = 0.2.0
 # of libkvfile.so; libkvfile(3), COMPATIBILITY, says when it grows
 SOVERSION = 1
 O = build

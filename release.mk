@@ -16,10 +16,14 @@ install-strip:
 	+$(MAKE) --no-print-directory install \
 	    INSTALL_PROGRAM='$(INSTALL) -s --strip-program=$(STRIP)'
 
+#? release-check   what must hold before a version is tagged
+release-check:
+	sh tests/release_check.sh
+
 # What stands behind #? in the makefiles
 #? help            these lines
 help:
 	@echo 'make [O=build] [PREFIX=/usr/local] [DESTDIR=] [GPU=auto|0|1] [CC=] [CFLAGS=] TARGET'
 	@sed -n 's/^#? /  /p' Makefile $(sort $(wildcard *.mk)) $(sort $(wildcard tests/*.mk))
 
-.PHONY: dist check install-strip help
+.PHONY: dist check install-strip release-check help

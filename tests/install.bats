@@ -240,6 +240,7 @@ ldconfig_that_knows() {
 	local version
 	version=$(sed -n 's/^VERSION = //p' "$ROOT/Makefile")
 	grep -qx "version: $version" "$ROOT/CITATION.cff"
+	grep -qx "__version__ = '$version'" "$ROOT/python/kvsnapshot/__init__.py"
 	run -0 grep -m 1 '^## ' "$ROOT/NEWS.md"
 	assert_output --regexp "^## ${version}[, ]"
 }

@@ -9,6 +9,10 @@ setup() {
 	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 100 --ragged -d f16 -z -o ragged.kv
 }
 
+version() {
+	kv-info --version | sed -n '1s/.* //p'
+}
+
 # info FILE EXPRESSION [OPTION ...]: over the object o that kv-info prints
 info() {
 	kv-info --json "${@:3}" "$1" | json - "$2"
@@ -51,9 +55,9 @@ info() {
 		indexes        none
 		logits         yes
 		event log      none
-		made by        mksnapshot 0.1.0 {}
-		               kv-score 0.1.0 {"kernel":5,"method":"snapkv","order":"pool-first","over-queries":"sum","pool":"avg","reduce":"mean","weight":"none","window":5}
-		               kv-evict 0.1.0 {"rate":0.25,"recent":0,"sink":0}
+		made by        mksnapshot $(version) {}
+		               kv-score $(version) {"kernel":5,"method":"snapkv","order":"pool-first","over-queries":"sum","pool":"avg","reduce":"mean","weight":"none","window":5}
+		               kv-evict $(version) {"rate":0.25,"recent":0,"sink":0}
 	E
 	)"
 }

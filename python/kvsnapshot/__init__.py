@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ['Bad', 'Layer', 'Snapshot', 'Unsupported', 'change_rows', 'read', 'row_stage',
            'save_rows', 'save_scores', 'score_stream', 'stage']
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 # Names of the modules that need NumPy, which takes longer to load than a small snapshot to be read
 # and checked: it is loaded when one of them is first asked for.
