@@ -35,8 +35,8 @@ struct head {
 	double *spread;                 /* [pairs] A - |q| */
 };
 
-/* Sums of numbers of f32 do not overflow here. hypot() of one C library rounds otherwise than that
- * of another. */
+/* Sums of numbers of f32 do not overflow here. The hypot of one C library rounds otherwise than
+ * that of another. */
 static double
 length(double x, double y)
 {
