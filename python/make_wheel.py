@@ -94,7 +94,7 @@ def loaded(files, folder):
 def newest_libc(files):
     """'2.34' for symbols that the C library has since then"""
     versions = re.findall(r'\bGLIBC_2\.(\d+)', ''.join(output('objdump', '-T', f) for f in files))
-    return f'2.{max(map(int, versions))}'
+    return f'2.{max(map(int, versions), default=17)}'        # of which no tag is older
 
 
 def package_of(path):
@@ -168,13 +168,13 @@ class Wheel:
         lines.writerow((record, '', ''))
         os.makedirs(folder, exist_ok=True)
         target = os.path.join(folder, f'{self.front}-{self.tag}.whl')
-        with zipfile.ZipFile(target, 'w', zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        with zipfile.ZipFile(target, 'w', zipfile.ZIP_DEFLATED) as archive:
             for path, (content, runs) in [*sorted(self.files.items()),
                                           (record, (rows.getvalue().encode(), False))]:
                 entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
                 entry.external_attr = (0o100755 if runs else 0o100644) << 16
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, content, compresslevel=9)
+                archive.writestr(entry, content)
         return target
 
 

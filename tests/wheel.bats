@@ -215,6 +215,27 @@ installed() {
 	    kv-decode -m "$DEMO" --stop .
 }
 
+# The library of the backend that is not there, as if it were another
+@test "kvpipe-cuda wants the same kvpipe, its backend is found before that of kvpipe, and it goes without harm" {
+	installed
+	backend() { ldd "$V/bin/kv-decode" | sed -n "s,.*libkvcuda.so => .*/lib/,,p" | cut -d ' ' -f 1; }
+	local version
+	version=$(sed -n 's/^VERSION = //p' "$ROOT/Makefile")
+	assert_equal "$(backend)" kvpipe/libkvcuda.so
+	run -0 "$PYTHON" "$ROOT/python/make_wheel.py" --version "$version" --cuda "$O/wheel/lib/libkvcuda.so" --cublas 'nvidia-cublas==13.*' dist
+	python -m pip -q --disable-pip-version-check install --no-index --no-deps "$output"
+	assert_equal "$(backend)" kvpipe/cuda/libkvcuda.so
+	run -0 python -c 'import importlib.metadata as m; print(*m.requires("kvpipe-cuda")); print(*m.requires("kvpipe"))'
+	assert_line --index 0 "kvpipe==$version nvidia-cublas==13.*"
+	assert_line --index 1 --regexp "^numpy kvpipe-cuda==$version; extra == .cuda.$"
+	run -1 kv-prefill --device cuda -m "$DEMO" -o x.kv "$ROOT/examples/prompts/harbour.txt"
+	assert_output --partial "no CUDA device: this build has none"
+	python -m pip -q --disable-pip-version-check uninstall -y kvpipe-cuda
+	assert_equal "$(backend)" kvpipe/libkvcuda.so
+	run -2 make -s -C "$ROOT" O="$PWD/out" GPU=0 wheel-cuda
+	assert_output --partial 'wheel-cuda wants GPU=1'
+}
+
 # the last: it takes all away
 @test "pip uninstall leaves no file" {
 	installed
