@@ -23,7 +23,7 @@ import subprocess
 import zipfile
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LIB = 'lib/kvpipe'
+LIB = 'libexec/kvpipe'
 OF_SYSTEM = re.compile(r'(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+))\.so.*')
 SUMMARY = 'The KV cache of a language model as a file: programs that score, shrink and search it'
 METADATA = '''\
