@@ -31,10 +31,11 @@ computing = $(DEVICE_TOOLS) $(MODEL_TOOLS)
 $(O)/wheel/bin/kv-index: private lapack_libs = \
 	$(if $(lapack_archives),$(lapack_archives) -lquadmath,$(shell $(PKG_CONFIG) --libs lapack))
 $(computing:%=$(O)/wheel/bin/%): private shared = $(O)/wheel/lib/libkvpipe.so
-$(in_wheel): $(O)/tools/$$(@F).o $$(shared) $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(file_a) \
-    wheel.mk
+$(in_wheel): $(O)/tools/$$(@F).o $$(shared) $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a \
+    $(file_a) wheel.mk
 	@mkdir -p $(@D)
-	$(wheel_link) $(call rpath,../libexec/kvpipe/cuda ../libexec/kvpipe) -o $@ $(filter-out %.mk,$^) $(libs)
+	$(wheel_link) $(call rpath,../libexec/kvpipe/cuda ../libexec/kvpipe) \
+	    -o $@ $(filter-out %.mk,$^) $(libs)
 
 # What the programs that compute have in common, once: all that they use but LAPACK, which kv-index
 # takes for itself.
@@ -62,8 +63,12 @@ $(O)/wheel/cuda/libkvcuda.so: $(gpu_o) $(types_o) gpu/libkvcuda.map wheel.mk
 	@mkdir -p $(@D)
 	$(backend) $(cuda_libs) -lm \
 	    $(call rpath,$(package_folders:%=../../../%/nvidia/cu$(cuda_major)/lib))
+# of cudart, which is linked with it
+cuda_licences = $(wildcard $(CUDA)/EULA.txt \
+	$(CUDA)/dist-info/nvidia_cuda_runtime-*/licenses/*)
 wheel-cuda: $(if $(with_gpu),$(O)/wheel/cuda/libkvcuda.so)
 	$(if $<,,$(error wheel-cuda wants GPU=1))
-	$(make_wheel) --cuda $< --cublas 'nvidia-cublas==$(cuda_major).*' $(O)/dist
+	$(make_wheel) --cuda $< $(cuda_licences:%=--licence %) \
+	    --cublas 'nvidia-cublas==$(cuda_major).*' $(O)/dist
 
 .PHONY: wheel wheel-cuda

@@ -2,14 +2,15 @@
 """A wheel of what is built: make wheel, make wheel-cuda.
 
     python/make_wheel.py --version VERSION --stage FOLDER --lib FOLDER [--archive LIBRARY] DIST
-    python/make_wheel.py --version VERSION --cuda LIBRARY --cublas REQUIREMENT DIST
+    python/make_wheel.py --version VERSION --cuda LIBRARY [--licence FILE] --cublas REQUIREMENT
+        DIST
 
 --stage has bin/, share/ and so on, as `make install` has put it there, with the programs from
-`make wheel`; --lib has their libraries, and --archive
-names those that a program is linked with. What these load is copied beside them, but for the C
-library, libgcc_s and libstdc++, which every system has that can run the wheel, and the licences of
-the packages that it is of. The tag names the oldest C library that has all symbols. The same files
-give the same bytes. Needs binutils, ldd and, for the licences, dpkg.
+`make wheel`; --lib has their libraries, and --archive names those that a program is linked with.
+What these load is copied beside them, but for the C library, libgcc_s and libstdc++, which every
+system has that can run the wheel, and so are the licences of the packages that it is of. The tag
+names the oldest C library that has all symbols. The same files give the same bytes. Needs binutils,
+ldd and, for the licences, dpkg.
 """
 
 import argparse
@@ -210,11 +211,13 @@ def programs(stage, lib, archives, version):
     return wheel
 
 
-def backend(library, cublas, version):
+def backend(library, licences_of_cuda, cublas, version):
     """The wheel kvpipe-cuda"""
     wheel = Wheel('kvpipe-cuda', version, tag_of([library])[0])
     wheel.add(f'{wheel.front}.data/data/{LIB}/cuda/{os.path.basename(library)}', read(library))
     wheel.licences(())
+    for path in licences_of_cuda:
+        wheel.info(f'licenses/CUDA-{os.path.basename(path)}', read(path))
     wheel.metadata((f'Requires-Dist: kvpipe=={version}', f'Requires-Dist: {cublas}'), CUDA_TEXT)
     return wheel
 
@@ -226,11 +229,12 @@ def main():
     parser.add_argument('--lib')
     parser.add_argument('--archive', action='append', default=[])
     parser.add_argument('--cuda')
+    parser.add_argument('--licence', action='append', default=[])
     parser.add_argument('--cublas')
     parser.add_argument('dist')
     args = parser.parse_args()
     if args.cuda:
-        wheel = backend(args.cuda, args.cublas, args.version)
+        wheel = backend(args.cuda, args.licence, args.cublas, args.version)
     else:
         wheel = programs(args.stage, args.lib, args.archive, args.version)
     print(wheel.write(args.dist))
