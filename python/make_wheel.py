@@ -2,14 +2,15 @@
 """A wheel of what is built: make wheel, make wheel-cuda.
 
     python/make_wheel.py --version VERSION --stage FOLDER --lib FOLDER [--archive LIBRARY] DIST
-    python/make_wheel.py --version VERSION --cuda LIBRARY --cublas REQUIREMENT DIST
+    python/make_wheel.py --version VERSION --cuda LIBRARY [--licence FILE] --cublas REQUIREMENT
+        DIST
 
 --stage has bin/, share/ and so on, as `make install` has put it there, with the programs from
-`make wheel`; --lib has their libraries, and --archive
-names those that a program is linked with. What these load is copied beside them, but for the C
-library, libgcc_s and libstdc++, which every system has that can run the wheel, and the licences of
-the packages that it is of. The tag names the oldest C library that has all symbols. The same files
-give the same bytes. Needs binutils, ldd and, for the licences, dpkg.
+`make wheel`; --lib has their libraries, and --archive names those that a program is linked with.
+What these load is copied beside them, but for the C library, libgcc_s and libstdc++, which every
+system has that can run the wheel, and so are the licences of the packages that it is of. The tag
+names the oldest C library that has all symbols. The same files give the same bytes. Needs binutils,
+ldd and, for the licences, dpkg.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import subprocess
 import zipfile
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LIB = 'lib/kvpipe'
+LIB = 'libexec/kvpipe'
 OF_SYSTEM = re.compile(r'(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+))\.so.*')
 SUMMARY = 'The KV cache of a language model as a file: programs that score, shrink and search it'
 METADATA = '''\
@@ -94,7 +95,7 @@ def loaded(files, folder):
 def newest_libc(files):
     """'2.34' for symbols that the C library has since then"""
     versions = re.findall(r'\bGLIBC_2\.(\d+)', ''.join(output('objdump', '-T', f) for f in files))
-    return f'2.{max(map(int, versions))}'
+    return f'2.{max(map(int, versions), default=17)}'        # of which no tag is older
 
 
 def package_of(path):
@@ -170,13 +171,13 @@ class Wheel:
         lines.writerow((record, '', ''))
         os.makedirs(folder, exist_ok=True)
         target = os.path.join(folder, f'{self.front}-{self.tag}.whl')
-        with zipfile.ZipFile(target, 'w', zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        with zipfile.ZipFile(target, 'w', zipfile.ZIP_DEFLATED) as archive:
             for path, (content, runs) in [*sorted(self.files.items()),
                                           (record, (rows.getvalue().encode(), False))]:
                 entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
                 entry.external_attr = (0o100755 if runs else 0o100644) << 16
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, content, compresslevel=9)
+                archive.writestr(entry, content)
         return target
 
 
@@ -212,11 +213,13 @@ def programs(stage, lib, archives, version):
     return wheel
 
 
-def backend(library, cublas, version):
+def backend(library, licences_of_cuda, cublas, version):
     """The wheel kvpipe-cuda"""
     wheel = Wheel('kvpipe-cuda', version, tag_of([library])[0])
     wheel.add(f'{wheel.front}.data/data/{LIB}/cuda/{os.path.basename(library)}', read(library))
     wheel.licences(())
+    for path in licences_of_cuda:
+        wheel.info(f'licenses/CUDA-{os.path.basename(path)}', read(path))
     wheel.metadata((f'Requires-Dist: kvpipe=={version}', f'Requires-Dist: {cublas}'), CUDA_TEXT)
     return wheel
 
@@ -228,11 +231,12 @@ def main():
     parser.add_argument('--lib')
     parser.add_argument('--archive', action='append', default=[])
     parser.add_argument('--cuda')
+    parser.add_argument('--licence', action='append', default=[])
     parser.add_argument('--cublas')
     parser.add_argument('dist')
     args = parser.parse_args()
     if args.cuda:
-        wheel = backend(args.cuda, args.cublas, args.version)
+        wheel = backend(args.cuda, args.licence, args.cublas, args.version)
     else:
         wheel = programs(args.stage, args.lib, args.archive, args.version)
     print(wheel.write(args.dist))

@@ -71,7 +71,7 @@ installed() {
 	mkdir unpacked
 	"$PYTHON" -m zipfile -e "$WHEEL" unpacked
 	local newest
-	newest=$(find unpacked/*.data/scripts unpacked/*.data/data/lib -type f -exec readelf --dyn-syms -W {} + |
+	newest=$(find unpacked/*.data/scripts unpacked/*.data/data/libexec -type f -exec readelf --dyn-syms -W {} + |
 	    sed -n 's/.*@GLIBC_2\.\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
 	[[ $WHEEL == *-py3-none-manylinux_2_"$newest"_"$(uname -m)".whl ]]
 	run cat unpacked/*.dist-info/METADATA
@@ -79,7 +79,7 @@ installed() {
 	assert_line 'Requires-Dist: numpy'
 	# a licence for each library that is not ours
 	for library in dnnl gomp lz4 xxhash jansson pcre2 utf8proc; do
-		assert [ -n "$(find unpacked/*.data/data/lib/kvpipe -name "lib$library*")" ]
+		assert [ -n "$(find unpacked/*.data/data/libexec/kvpipe -name "lib$library*")" ]
 		[ "$library" = gomp ] || assert [ -n "$(find unpacked/*.dist-info/licenses -name "lib$library*")" ]
 	done
 	assert [ -n "$(find unpacked/*.dist-info/licenses -name 'gcc-*')" ]
@@ -100,9 +100,9 @@ installed() {
 
 @test "programs load what the wheel has brought, and of the system the C library and that of the compiler alone" {
 	installed
-	for file in "$V"/bin/kv* "$V"/lib/kvpipe/*.so*; do
+	for file in "$V"/bin/kv* "$V"/libexec/kvpipe/*.so*; do
 		case $file in
-		*/lib/kvpipe/*) run -0 env LD_LIBRARY_PATH="$V/lib/kvpipe" ldd "$file" ;;
+		*/libexec/kvpipe/*) run -0 env LD_LIBRARY_PATH="$V/libexec/kvpipe" ldd "$file" ;;
 		*) run -0 ldd "$file" ;;
 		esac
 		refute_output --partial 'not found'
@@ -209,10 +209,39 @@ installed() {
 	local usual=$output
 	run -0 --separate-stderr python look.py without
 	assert_output "$usual"
-	assert_equal "${stderr_lines[0]}" "['lib', 'kvpipe', 'libxxhash.so.0']"
+	assert_equal "${stderr_lines[0]}" "['libexec', 'kvpipe', 'libxxhash.so.0']"
 	ln -s "$V/share/kvpipe/python/value_aware.py" .
 	kv-prefill -m "$DEMO" --observe 16 "$ROOT/examples/prompts/harbour.txt" | python value_aware.py | kv-evict --rate 0.1 |
 	    kv-decode -m "$DEMO" --stop .
+}
+
+@test "pip install --target, which has another layout, works too" {
+	installed
+	python -m pip -q --disable-pip-version-check install --no-index --no-deps --no-compile --target t "$WHEEL"
+	run -0 env PYTHONPATH="$PWD/t" "$PYTHON" -m kvpipe.demo
+	assert_line --index 0 "In a folder with $PWD/t/share/kvpipe/{demo-model,prompts}:"
+	assert_equal "${lines[-1]}" ' L047'
+}
+
+# The library of the backend that is not there, as if it were another
+@test "kvpipe-cuda wants the same kvpipe, its backend is found before that of kvpipe, and it goes without harm" {
+	installed
+	backend() { ldd "$V/bin/kv-decode" | sed -n "s,.*libkvcuda.so => .*/libexec/,,p" | cut -d ' ' -f 1; }
+	local version
+	version=$(sed -n 's/^VERSION = //p' "$ROOT/Makefile")
+	assert_equal "$(backend)" kvpipe/libkvcuda.so
+	run -0 "$PYTHON" "$ROOT/python/make_wheel.py" --version "$version" --cuda "$O/wheel/lib/libkvcuda.so" --cublas 'nvidia-cublas==13.*' dist
+	python -m pip -q --disable-pip-version-check install --no-index --no-deps "$output"
+	assert_equal "$(backend)" kvpipe/cuda/libkvcuda.so
+	run -0 python -c 'import importlib.metadata as m; print(*m.requires("kvpipe-cuda")); print(*m.requires("kvpipe"))'
+	assert_line --index 0 "kvpipe==$version nvidia-cublas==13.*"
+	assert_line --index 1 --regexp "^numpy kvpipe-cuda==$version; extra == .cuda.$"
+	run -1 kv-prefill --device cuda -m "$DEMO" -o x.kv "$ROOT/examples/prompts/harbour.txt"
+	assert_output --partial "no CUDA device: this build has none"
+	python -m pip -q --disable-pip-version-check uninstall -y kvpipe-cuda
+	assert_equal "$(backend)" kvpipe/libkvcuda.so
+	run -2 make -s -C "$ROOT" O="$PWD/out" GPU=0 wheel-cuda
+	assert_output --partial 'wheel-cuda wants GPU=1'
 }
 
 # the last: it takes all away

@@ -19,8 +19,12 @@ def _installed(*end: str) -> Path:
     """The file of the distribution whose path ends in these names."""
     for file in importlib.metadata.files('kvpipe') or ():
         path = Path(os.path.normpath(str(file.locate()))) if file.name == end[-1] else Path()
-        if path.parts[-len(end):] == end:
+        if path.parts[-len(end):] == end and path.exists():
             return path
+    # pip install --target leaves other paths in its record
+    path = Path(__file__).parents[1].joinpath(*end)
+    if path.exists():
+        return path
     raise FileNotFoundError(f'{"/".join(end)}: not among the files of kvpipe')
 
 
@@ -31,7 +35,7 @@ def program(name: str) -> Path:
 
 def library(name: str) -> Path:
     """The path of a library that the programs load: 'libxxhash.so.0'."""
-    return _installed('lib', 'kvpipe', name)
+    return _installed('libexec', 'kvpipe', name)
 
 
 def share() -> Path:

@@ -35,10 +35,12 @@ def status_of(codes: list[int]) -> int:
 def run(commands: tuple[str, ...], folder: str) -> int:
     """Prints and runs a pipe; its status."""
     print('$', ' |\n    '.join(commands), flush=True)
+    argv = [shlex.split(command) for command in commands]
+    paths = [program(words[0]) for words in argv]
     running: list[subprocess.Popen[bytes]] = []
-    for i, words in enumerate(map(shlex.split, commands)):
+    for i, (words, path) in enumerate(zip(argv, paths)):
         running.append(subprocess.Popen(
-            words, executable=program(words[0]), cwd=folder,
+            words, executable=path, cwd=folder,
             env={**os.environ, 'XDG_CACHE_HOME': folder},
             stdin=running[-1].stdout if running else subprocess.DEVNULL,
             stdout=subprocess.PIPE if i + 1 < len(commands) else None))
