@@ -1,6 +1,8 @@
 # kvpipe: make, make test, make install PREFIX= DESTDIR=. Everything built goes to $(O).
 
 VERSION = 0.1.0
+# of libkvfile.so; libkvfile(3), COMPATIBILITY, says when it grows
+SOVERSION = 1
 O = build
 # make takes no names with spaces. The tree may stand in a folder that has some:
 # what is below it is named from here.
@@ -79,7 +81,7 @@ TOOLS = $(FILE_TOOLS) $(TEXT_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 kvfile_modules = liblz4 libxxhash jansson
 model_modules = libpcre2-8 libutf8proc
 modules = $(kvfile_modules) $(model_modules) lapack
-ifneq ($(filter-out clean uninstall lint html,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean uninstall lint html help dist,$(or $(MAKECMDGOALS),all)),)
 ifeq ($(shell $(PKG_CONFIG) --exists $(modules) 2>/dev/null && echo yes),)
 deps = `sh deps.sh build` installs what kvpipe needs
 $(if $(shell $(PKG_CONFIG) --version 2>/dev/null),,$(error \
@@ -135,6 +137,7 @@ targets = $(call targets_of,$(GPU_ARCHS))
 targets_of = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 
+#? all             programs, library, completions (the default)
 all: $(TOOLS:%=$(O)/%) $(O)/libkvfile.so $(O)/completions/_kvpipe
 
 # Objects depend on a file with the command that makes them, which is written again only when the
@@ -155,9 +158,12 @@ $(O)/lib%.a: $$($$*_o)
 	@mkdir -p $(@D)
 	rm -f $@ && $(AR) rcs $@ $^
 
-$(O)/libkvfile.so: $(kvfile_o)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared $(no_undefined) -Wl,-soname,libkvfile.so.1 \
-	    -o $@ $^ $(kvfile_libs)
+# Exports what its map lists. A name there that no object has ends the link.
+$(O)/libkvfile.so: $(kvfile_o) libkvfile/libkvfile.map
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared $(no_undefined) \
+	    -Wl,-soname,libkvfile.so.$(SOVERSION) \
+	    -Wl,--version-script=$(filter %.map,$^) -Wl,--no-undefined-version \
+	    -o $@ $(filter %.o,$^) $(kvfile_libs)
 # A sanitizer's functions are in the program.
 no_undefined = $(if $(sanitize),,-Wl,--no-undefined)
 
@@ -215,13 +221,14 @@ $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(devi
 $(O)/completions/_kvpipe: src/cli/completions.sh $(TOOLS:%=$(O)/%)
 	RUN='$(RUN)' sh $< $(@D) $(TOOLS:%=$(O)/%)
 
-# Pages and documents as a site
+#? html            pages and documents as a site, in build/html
 html:
 	python3 man/make_site.py $(O)/html
 
 # in order: some use what those before them define
-include install.mk wheel.mk $(sort $(wildcard tests/*.mk))
+include install.mk release.mk wheel.mk $(sort $(wildcard tests/*.mk))
 
+#? clean           removes what was built
 clean:
 	rm -rf $(O)
 

@@ -51,6 +51,7 @@ table() {
 		ci|clang|command clang|the second compiler
 		ci|libomp-dev|openmp clang|OpenMP for clang
 		ci|libclang-rt-dev|clang -fsanitize=address,undefined|its sanitizers, and libFuzzer
+		ci|abigail-tools|command abidiff|compares the ABI of libkvfile
 		ci|debootstrap|command debootstrap|a minimal Debian to try the README in
 	END
 	# gcc brings its own

@@ -1,32 +1,26 @@
 # install, uninstall. Honours PREFIX and DESTDIR.
 
 INSTALL = install
+INSTALL_PROGRAM = $(INSTALL)
 DOCDIR = $(PREFIX)/share/doc/kvpipe
 BATSDIR = $(PREFIX)/lib/bats
 SHAREDIR = $(PREFIX)/share/kvpipe
-# beside the examples in Python, which find it there
+# with the examples in Python, which find the package there
 PYTHONDIR = $(SHAREDIR)/python
 BASHCOMPDIR = $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
 FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
-SOVERSION = 1
 # where the programs are that become installed
 BUILT = $(O)
 
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h rowtype.h)
-installed_docs = README.md NEWS.md SECURITY.md LICENSE formats/kv-snapshot.md
-# what kvpipe(7) names, and the demo model without what made it
-installed_examples = \
-	$(addprefix examples/,accuracy.sh compare.sh compare_results.sh report.py) \
-	$(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py \
-	    python/*.py)) \
-	$(addprefix examples/demo-model/,README.md config.json generation_config.json \
-	    model.safetensors tokenizer.json tokenizer_config.json kvpipe-methods.conf \
-	    duoattention.tsv documents.py bpe.py corpus.py) \
-	$(wildcard $(addprefix examples/demo-model/,lookahead/* retrieval-head/* q-filters/*)) \
-	$(wildcard $(addprefix examples/smollm2/,README.md folder.sh hub_folder.py \
-	    kvpipe-methods.conf *.tsv lookahead/* retrieval-head/* q-filters/*))
+installed_docs = README.md NEWS.md SECURITY.md MODELS.md SPEED.md CONTRIBUTING.md LICENSE \
+	CITATION.cff formats/kv-snapshot.md
 installed_python = $(wildcard python/kvsnapshot/*.py) python/kvsnapshot/py.typed
+# Below share/kvpipe they stand as in the distribution, so that they find each other; links are
+# there, too, so that documents find them from either folder.
+installed_trees = deps.sh examples experiments train
+tree_files = find $(installed_trees) -type f ! -path '*/__pycache__/*' ! -name '*.swp'
 pages = $(wildcard man/*.[1-9])
 
 # A folder's name for the shell.
@@ -36,17 +30,21 @@ to = $(call quoted,$(DESTDIR)$(1))
 hash := \#
 no_mark = $(if $(findstring ",$(1)),$(error kvfile.pc cannot name $(1): it has a quotation mark))
 pc_line = $(call no_mark,$(2))$(call quoted,$(1)=$(subst $(hash),\$(hash),$(2)))
-pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_line,libdir,$(LIBDIR)) \
-	$(call pc_line,includedir,$(INCLUDEDIR)) $(call pc_line,pythondir,$(PYTHONDIR)) \
+# Folders below the prefix are named from it, for pkg-config --define-variable=prefix=ELSEWHERE.
+from_prefix = $(if $(findstring <$(PREFIX)/,<$(1)),$${prefix}/$(subst <$(PREFIX)/,,<$(1)),$(1))
+pc_folder = $(call pc_line,$(1),$(call from_prefix,$(2)))
+pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_folder,libdir,$(LIBDIR)) \
+	$(call pc_folder,includedir,$(INCLUDEDIR)) $(call pc_folder,pythondir,$(PYTHONDIR)) \
 	$(call quoted,Version: $(VERSION))
 
+#? install         everything below PREFIX
 install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) \
 	    $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) \
 	    $(call to,$(PYTHONDIR)/kvsnapshot)
-	$(INSTALL) $(TOOLS:%=$(BUILT)/%) $(call to,$(BINDIR))
+	$(INSTALL_PROGRAM) $(TOOLS:%=$(BUILT)/%) $(call to,$(BINDIR))
 	$(INSTALL) -m 644 $(O)/libkvfile.a $(call to,$(LIBDIR))
-	$(INSTALL) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
+	$(INSTALL_PROGRAM) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
 	ln -sf libkvfile.so.$(SOVERSION) $(call to,$(LIBDIR)/libkvfile.so)
 	$(INSTALL) -m 644 $(installed_headers) $(call to,$(INCLUDEDIR)/kvfile)
 	{ printf '%s\n' $(pc_lines) && cat libkvfile/kvfile.pc.in; } \
@@ -68,9 +66,17 @@ install: all $(O)/libkvfile.a
 			ln -sf kvpipe $(call to,$(BASHCOMPDIR))/$$tool || exit; \
 		done; \
 	}
-	for file in $(installed_examples:examples/%=%); do \
-		$(INSTALL) -D -m 644 examples/$$file $(call to,$(SHAREDIR))/$$file || exit; \
-	done
+	$(INSTALL) -d $(call to,$(DOCDIR)/man) $(call to,$(DOCDIR)/formats)
+	$(tree_files) | tar -c --mode=u=rw,go=r -T - | \
+	    (cd $(call to,$(SHAREDIR)) && tar -x --no-same-owner)
+	$(INSTALL) -m 644 $(wildcard examples/python/*.py) $(call to,$(PYTHONDIR))
+	ln -srf $(call to,$(DOCDIR)/kv-snapshot.md) $(call to,$(DOCDIR)/formats)
+	ln -srf -t $(call to,$(DOCDIR)/man) $(foreach page,$(pages:man/%=%), \
+	    $(call to,$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(page)))
+	ln -srfn -t $(call to,$(DOCDIR)) \
+	    $(foreach name,$(filter-out %.sh,$(installed_trees)),$(call to,$(SHAREDIR)/$(name)))
+	ln -srfn -t $(call to,$(SHAREDIR)) $(foreach name, \
+	    $(filter-out formats/%,$(installed_docs)) formats man,$(call to,$(DOCDIR)/$(name)))
 	@[ -n $(call quoted,$(DESTDIR)) ] || { $(loader_knows); } || \
 	    printf '%s\n' $(call quoted,$(loader_does_not))
 
@@ -80,6 +86,7 @@ loader_knows = PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; \
 loader_does_not = The loader does not know $(LIBDIR)/libkvfile.so: \
 	LD_LIBRARY_PATH, or a line in /etc/ld.so.conf and ldconfig (as root).
 
+#? uninstall       takes away what install brought
 uninstall:
 	rm -f $(foreach tool,$(TOOLS),$(call to,$(BINDIR)/$(tool)))
 	rm -f $(foreach file,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) \

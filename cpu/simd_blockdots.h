@@ -1,5 +1,8 @@
 /* simd_blockdots.h - BLOCK_DOTS(), products of a few rows of x with rows of blocks, over the
- * products of a chunk: sums, no_sum(), add_chunk() and total() of the file that includes this */
+ * products of a chunk: sums, no_sum(), add_chunk(), add_blocks() and total() of the file that
+ * includes this */
+
+enum { AHEAD = 8192 };       /* bytes: nearer or farther, weights were read more slowly */
 
 /* One row of x: a chunk is decoded and multiplied at once. behind: bytes behind the weight row that
  * may be read */
@@ -7,24 +10,24 @@ INLINE float
 one_dot(const struct x_chunk *x, const uint8_t *w, const enum weight_type type, size_t in,
     size_t behind)
 {
-	const size_t step = weight_row_bytes(type, CHUNK), last = in % CHUNK;
-	struct chunk c;
+	/* blocks of 256 leave no rest */
+	const size_t step = weight_row_bytes(type, CHUNK), last = type < WEIGHT_Q4_K ? in % CHUNK :
+	    0;
+	const size_t part = weight_row_bytes(type, last);
+	uint8_t copy[(CHUNK / 32) * 34];
 	sums s = no_sum();
-	size_t i;
+	size_t i, line;
 
 	for (i = 0; i + CHUNK <= in; i += CHUNK, w += step, x++) {
-		decode(&c, w, type);
-		s = add_chunk(s, &c, x, type, CHUNK);
+UNROLL		for (line = 0; line < step; line += 64)
+			__builtin_prefetch(w + AHEAD + line);
+		s = add_blocks(s, w, x, type, CHUNK);
 	}
-	if (last > 0 && weight_block(type) == 32 &&
-	    behind >= step - weight_row_bytes(type, last)) {
-		decode_begin(&c, w, type, last);
-		s = add_chunk(s, &c, x, type, last);
-	} else if (last > 0) {
-		decode_part(&c, w, type, last);
-		s = add_chunk(s, &c, x, type, CHUNK);
+	if (last > 0 && behind < step - part) {
+		memset(copy, 0, sizeof copy);
+		w = memcpy(copy, w, part);
 	}
-	return total(s);
+	return total(last > 0 ? add_blocks(s, w, x, type, last) : s);
 }
 
 INLINE void
@@ -66,7 +69,7 @@ block_dots(const struct block_product *p, const enum weight_type type)
 			sums s = no_sum();
 
 			for (i = 0; i < chunks; i++)
-				s = add_chunk(s, &p->decoded[i], &x[i], type, CHUNK);
+				s = add_chunk(s, &p->decoded[i], &x[i], type);
 			put_dot(p->y + n * p->ldy + r, total(s), bias, p->add);
 		}
 	}

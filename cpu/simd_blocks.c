@@ -84,7 +84,7 @@ first_mins(const struct chunk *w, int g, const size_t n)
 /* sum += the products of a chunk. The products of 32 codes are added by fours, and each eight of
  * these have two scales. n: channels that count */
 INLINE sums
-add_chunk(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type,
+add_part(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type,
     const size_t n)
 {
 	const __m256i pairs = _mm256_set_epi32(1, 1, 1, 1, 0, 0, 0, 0);
@@ -129,7 +129,7 @@ no_sum(void)
 }
 
 INLINE sums
-add_chunk(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type,
+add_part(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type,
     const size_t n)
 {
 	size_t g, i;
@@ -151,6 +151,27 @@ total(sums s)
 	return s;
 }
 #endif
+
+INLINE sums
+add_chunk(sums sum, const struct chunk *w, const struct x_chunk *x, const enum weight_type type)
+{
+	return add_part(sum, w, x, type, CHUNK);
+}
+
+/* sum += the products of the first n channels of a chunk. What is behind them is read, up to a
+ * whole chunk. */
+INLINE sums
+add_blocks(sums sum, const uint8_t *w, const struct x_chunk *x, const enum weight_type type,
+    const size_t n)
+{
+	struct chunk c;
+
+	if (n == CHUNK)
+		decode(&c, w, type);
+	else
+		decode_begin(&c, w, type, n);
+	return add_part(sum, &c, x, type, n);
+}
 
 #define BLOCK_DOTS FN(block_dots)
 #include "cpu/simd_blockdots.h"

@@ -19,7 +19,9 @@
 #   -k            print accuracy by kind, too: that of a document stands in its name,
 #                 behind the first "-"
 #   -m MODEL      another model than the demo model; needs -d
-#   -M METHODS    names of scripts in examples/methods, with blanks between them (all of them)
+#   -M METHODS    names of scripts in examples/methods, with blanks between them (all of them). A
+#                 word with a / is a script of your own, ./mine.sh: the method mine; it begins with
+#                 . "$KVPIPE_METHODS/common.sh"
 #   -n DOCUMENTS  how many documents: made, with six facts and a question each (10);
 #                 or the first ones of FOLDER (all)
 #   -p PLOT       draw accuracy against footprint, kept rows and what is read, with gnuplot, to a
@@ -154,11 +156,31 @@ fi
 case $methods$rates in
 *[*?[]*) refuse "-M, -b and -r: names and numbers, not wildcards" ;;
 esac
+# Scripts of the user's stand in $own; in $methods there are names from here on.
+own=
 for method in $methods; do
-	[ -e "$here/methods/$method.sh" ] || refuse "there is no $here/methods/$method.sh"
+	case $method in
+	*/*.sh)
+		[ -e "$method" ] || refuse "there is no $method"
+		name=$(basename "$method" .sh)
+		[ ! -e "$here/methods/$name.sh" ] ||
+			refuse "-M $method: there is a method $name, take another name"
+		own="$own $method"
+		;;
+	*)
+		[ -e "$here/methods/$method.sh" ] || refuse "there is no $here/methods/$method.sh"
+		;;
+	esac
 done
-[ -z "$reference" ] || case " $methods " in
-*" $reference "*) ;;
+# shellcheck disable=SC2086 # words
+methods=$(basename -a -s .sh $methods)
+export KVPIPE_METHODS="$here/methods"
+[ -z "$reference" ] || case "
+$methods
+" in
+*"
+$reference
+"*) ;;
 *) refuse "-P $reference: it is not among the methods that are run" ;;
 esac
 if [ -n "$plot" ] && ! can_write "$plot"; then
@@ -283,8 +305,20 @@ plan() {
 # ---- running ----
 
 # What the program said that failed first; those before it in the pipe complain about the pipe.
+# Of Python's traceback the last line says it.
 reason() {
-	grep -v 'Broken pipe' "$work/messages" | head -n 1 | tr '\t' ' '
+	grep -v -e 'Broken pipe' -e '^ ' -e '^Traceback ' "$work/messages" | head -n 1 | tr '\t' ' '
+}
+
+# script_of METHOD: its script
+script_of() {
+	for script in $own; do
+		[ "$(basename "$script" .sh)" != "$1" ] || {
+			echo "$script"
+			return
+		}
+	done
+	echo "$here/methods/$1.sh"
 }
 
 # one METHOD RATE DOCUMENT: a run; adds a line to $runs, or to $failures
@@ -300,7 +334,7 @@ one() {
 	method=$1 rate=$2 document=$3
 	shift 3
 	started=$(date +%s.%N)
-	if ! sh "$here/methods/$method.sh" "$@" "$folder/$document.txt" \
+	if ! sh "$(script_of "$method")" "$@" "$folder/$document.txt" \
 	    >"$work/line" 2>"$work/messages" </dev/null; then
 		printf '%s\t%s\t%s\t%s\n' "$method" "$rate" "$document" "$(reason)" >>"$failures"
 		return

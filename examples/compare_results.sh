@@ -249,7 +249,16 @@ plot_panels() {
 	echo 'set ylabel "right answers, %"; set key off'
 	while IFS='	' read -r column label; do
 		number=$((number - 1))
-		echo "set xlabel '$label'; set xrange [least$column-2:most$column+2]"
+		# logarithmic where a scale from 0 would leave all but one at its edge
+		cat <<-END
+			set xlabel '$label'; least = least$column; most = most$column
+			if (least > 0 && most > 8 * least) {
+				set logscale x; set xrange [least/1.2:most*1.2]
+				set xtics (.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
+			} else {
+				unset logscale x; set xrange [least-2:most+2]; set xtics auto
+			}
+		END
 		[ "$number" -gt 0 ] || echo 'set key outside right top'
 		# those that keep more than was asked for once more, with an open mark
 		echo "plot for [i=0:blocks] 'blocks' index i using $column:5 with linespoints \\"

@@ -12,6 +12,10 @@
 set -eu
 export LC_ALL=C CDPATH=
 
+case ${1:-/} in
+/*) ;;
+*) set -- "$PWD/$1" ;;
+esac
 cd "$(dirname "$0")/.."
 build=${O:-build}
 model=${1:-$build/smollm2.gguf}
@@ -54,10 +58,14 @@ answer() {
 }
 
 heading "1. What is needed"
-sh deps.sh build model
-sh tests/build.sh "$build"
-PATH=$(cd "$build" && pwd):$PATH
-export PATH
+if [ -e Makefile ]; then
+	sh deps.sh build model
+	sh tests/build.sh "$build"
+	PATH=$(cd "$build" && pwd):$PATH
+	export PATH
+else
+	echo "kvpipe is installed: $(command -v kv-prefill)"
+fi
 
 heading "2. The model, $model"
 if [ -e "$model" ]; then

@@ -145,7 +145,7 @@ struct kv_low_rank {
 
 struct kv_index {
 	enum kv_kind kind;
-	union {
+	__extension__ union {                   /* without a name, which C99 does not know */
 		struct kv_entries entries;      /* KV_BITS, KV_PAGE */
 		struct kv_clusters clusters;    /* KV_CLUS */
 		struct kv_low_rank low_rank;    /* KV_LOWR */

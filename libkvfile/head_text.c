@@ -230,6 +230,18 @@ put_head(struct text *t, const struct kv_head *head)
 	add_text(t, "}");
 }
 
+/* Of a caller who knows fields that this version does not */
+static int
+is_reserved_empty(const struct kv_head *head)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof head->reserved / sizeof *head->reserved; i++)
+		if (head->reserved[i] != 0 || head->model.reserved[i] != 0)
+			return 0;
+	return 1;
+}
+
 int
 kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_message *why)
 {
@@ -240,6 +252,8 @@ kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_mes
 	*json = NULL;
 	if (!is_finite(m))
 		return kv_say(why, KV_EINVAL, "a real number of the model is not finite");
+	if (!is_reserved_empty(head))
+		return kv_say(why, KV_EINVAL, "a reserved field is not 0");
 	if (kv_rope_name(m->rope_type) == NULL)
 		return kv_say(why, KV_EINVAL, "rope.type %d is not known", (int)m->rope_type);
 	if (head->documents.n >= KV_DOCUMENTS_MOST)

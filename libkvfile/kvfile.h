@@ -53,6 +53,10 @@ enum kv_kind kv_kind_of(const char *type);
 const char *kv_kind_type(enum kv_kind kind);
 /* Returns whether kinds.h gives the kind all of these flags; KV_UNKNOWN has none. */
 int kv_kind_is(enum kv_kind kind, unsigned flags);
+/* Returns its place in the order of the format, from 0; -1 for KV_UNKNOWN. The kinds of a layer
+ * follow each other. A newer version may have other places for the same kinds, in the same
+ * order. */
+int kv_kind_place(enum kv_kind kind);
 /* Returns, for any type, known or not, whether the section stays valid when rows are dropped,
  * 3.5. */
 int kv_is_safe(const char *type);
@@ -122,6 +126,8 @@ struct kv_model {
 	char weights[33];               /* fingerprints, 32 lower-case hexadecimal digits, 6 */
 	char tokenizer[33];
 	uint32_t weights_rule;          /* 2: weights is of all bytes; 0: of samples (older) */
+	/* 0: for fields of later versions, in which 0 says what this version means by none */
+	uint64_t reserved[16];
 };
 
 /* Where the documents begin whose tokens saw only their own document when they ran */
@@ -142,6 +148,7 @@ struct kv_head {
 	 * 4.20: at most KV_RESIDUAL_MOST; with KIVI's types a multiple of KV_GROUP_ROWS, not 0 */
 	uint32_t residual;
 	struct kv_documents documents;
+	uint64_t reserved[16];          /* 0, as in struct kv_model */
 };
 
 /* Returns the type, never 0, of the rows of a layer, and the bytes of one (of KIVI's types: of a
@@ -227,6 +234,7 @@ struct kv_section {
 	uint64_t stored_size;           /* bytes in the file, without header, table, fill */
 	uint64_t offset;                /* of its header from the start of the snapshot */
 	enum kv_kind kind;
+	uint64_t reserved[2];           /* 0 */
 };
 
 /* Opens a snapshot ("-" is standard input), reads the preamble and HEAD. *out is set (and must

@@ -2,31 +2,43 @@
 
 #include "order.h"
 
-/* In kinds.h the kinds of a layer are consecutive, and pADD, which has no place, is last. */
-#define LAYER_KINDS (KV_VALS - KV_POSN + 1)
+/* In kinds.h the kinds of a layer are consecutive, and pADD, which may be anywhere, is last. */
+static const enum kv_kind in_order[] = {
+#define KIND(number, name, type, flags) KV_##name,
+	KV_KINDS(KIND)
+#undef KIND
+};
+
+_Static_assert(sizeof in_order / sizeof *in_order == KV_KIND_END - 1, "a number for each kind");
+
+/* The places of a text's first layer, and how many each layer has */
+#define FIRST ((uint64_t)kv_kind_place(KV_POSN))
+#define LAYER_KINDS ((uint64_t)kv_kind_place(KV_VALS) - FIRST + 1)
 
 static uint64_t
 place_of(const struct kv_order *o, enum kv_kind kind, uint32_t layer)
 {
-	if (kind < KV_POSN)
-		return (uint64_t)kind;
+	uint64_t place = (uint64_t)kv_kind_place(kind);
+
+	if (place < FIRST)
+		return place;
 	if (kv_kind_is(kind, KV_IN_LAYER))
-		return KV_POSN + (uint64_t)LAYER_KINDS * layer + (uint64_t)(kind - KV_POSN);
-	return KV_POSN + (uint64_t)LAYER_KINDS * o->layers + (uint64_t)(kind - KV_LGTS);
+		return place + LAYER_KINDS * layer;
+	return place - LAYER_KINDS + LAYER_KINDS * o->layers;
 }
 
 static enum kv_kind
 kind_at(const struct kv_order *o, uint64_t place, uint32_t *layer)
 {
-	uint64_t end = KV_POSN + (uint64_t)LAYER_KINDS * o->layers;
+	uint64_t end = FIRST + LAYER_KINDS * o->layers;
 
 	*layer = KV_NO_LAYER;
-	if (place < KV_POSN)
-		return (enum kv_kind)place;
+	if (place < FIRST)
+		return in_order[place];
 	if (place >= end)
-		return (enum kv_kind)(KV_LGTS + (place - end));
-	*layer = (uint32_t)((place - KV_POSN) / LAYER_KINDS);
-	return (enum kv_kind)(KV_POSN + (place - KV_POSN) % LAYER_KINDS);
+		return in_order[FIRST + LAYER_KINDS + (place - end)];
+	*layer = (uint32_t)((place - FIRST) / LAYER_KINDS);
+	return in_order[FIRST + (place - FIRST) % LAYER_KINDS];
 }
 
 static const char *
@@ -60,7 +72,8 @@ step_other(const struct kv_order *o, const struct kv_header *h, struct kv_messag
 {
 	char last[KV_LABEL];
 
-	if (o->next <= KV_TOKS || o->next > place_of(o, KV_INDX, KV_NO_LAYER))
+	if (o->next <= place_of(o, KV_TOKS, KV_NO_LAYER) ||
+	    o->next > place_of(o, KV_INDX, KV_NO_LAYER))
 		return kv_bad(why, "wrong order: must stand after TOKS and before iNDX");
 	if (h->layer == KV_NO_LAYER)
 		return KV_OK;

@@ -119,7 +119,7 @@ take_header(struct kv_reader *r)
 		r->rows.keys = kv_keys_hash(r->table, r->blocks);
 		r->rows.has_keys = 1;
 	}
-	if (r->h.kind < KV_INDX || r->h.kind == KV_UNKNOWN)
+	if (kv_is_covered(r->h.kind))
 		if (kv_seal_add(&r->seal, &r->h, r->table, r->offset) != 0)
 			return kv_reader_fail(r, KV_ENOMEM, "no memory for the index");
 	return KV_OK;
@@ -286,6 +286,7 @@ describe_current(const struct kv_reader *r, struct kv_section *sec)
 	sec->stored_size = r->h.stored_size;
 	sec->offset = r->offset;
 	sec->kind = r->h.kind;
+	memset(sec->reserved, 0, sizeof sec->reserved);
 	return 1;
 }
 

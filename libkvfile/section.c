@@ -3,16 +3,25 @@
 #include "section.h"
 #include "bytes.h"
 
+/* On processors other than x86-64 xxHash 0.8.1 reads by types that alias nothing: where it is
+ * inlined beside the stores of what it hashes, gcc leaves these out. By memcpy() it is right. */
+#define XXH_FORCE_MEMORY_ACCESS 0
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 static const uint8_t magic[8] = { 0x8b, 'K', 'V', 'S', '\r', '\n', 0x1a, '\n' };
 static const uint8_t mark[4] = { 0xab, 'K', 'V', 'S' };
+enum {
+#define KIND(number, name, type, flags) PLACE_##name,
+	KV_KINDS(KIND)
+#undef KIND
+};
 static const struct {
 	char type[5];
 	unsigned flags;
-} kinds[] = {
-#define KIND(name, type, flags) { type, flags },
+	int place;
+} kinds[KV_KIND_END] = {
+#define KIND(number, name, type, flags) [number] = { type, flags, PLACE_##name },
 	KV_KINDS(KIND)
 #undef KIND
 };
@@ -44,7 +53,7 @@ kv_kind_of(const char *type)
 {
 	int k;
 
-	for (k = 0; k < KV_UNKNOWN; k++)
+	for (k = KV_KIND_END - 1; k > KV_UNKNOWN; k--)
 		if (strcmp(type, kinds[k].type) == 0)
 			break;
 	return (enum kv_kind)k;
@@ -53,13 +62,25 @@ kv_kind_of(const char *type)
 const char *
 kv_kind_type(enum kv_kind kind)
 {
-	return kind < KV_UNKNOWN ? kinds[kind].type : "";
+	return kind < KV_KIND_END ? kinds[kind].type : "";
 }
 
 int
 kv_kind_is(enum kv_kind kind, unsigned flags)
 {
-	return kind < KV_UNKNOWN && (kinds[kind].flags & flags) == flags;
+	return kind > KV_UNKNOWN && kind < KV_KIND_END && (kinds[kind].flags & flags) == flags;
+}
+
+int
+kv_kind_place(enum kv_kind kind)
+{
+	return kind > KV_UNKNOWN && kind < KV_KIND_END ? kinds[kind].place : -1;
+}
+
+int
+kv_is_covered(enum kv_kind kind)
+{
+	return kind != KV_INDX && kind != KV_ENDS && kind != KV_PADD;
 }
 
 int

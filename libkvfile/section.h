@@ -44,6 +44,9 @@ uint64_t kv_hash(const void *data, size_t n);
  * the first hash. */
 int kv_same_hash(uint64_t a, uint64_t b);
 
+/* Returns whether index and digests cover sections of this kind: all but iNDX, ENDS and pADD. */
+int kv_is_covered(enum kv_kind kind);
+
 /* Upper case first letter. */
 static inline int
 kv_is_critical(const char *type)

@@ -54,7 +54,7 @@ kv_writer_refuse(struct kv_writer *w, enum kv_kind kind, uint32_t layer, const c
 {
 	if (w->error.code != KV_OK)
 		return w->error.code;
-	if (kind >= KV_UNKNOWN)
+	if (*kv_kind_type(kind) == '\0')
 		return kv_say(&w->error, KV_EINVAL, "%.600s: no kind of section", w->out.name);
 	return fail(w, KV_EINVAL, kv_kind_type(kind), layer, text);
 }
@@ -122,7 +122,7 @@ kv_writer_begin(struct kv_writer *w, const struct kv_header *from, const uint8_t
 	h.table_hash = kv_hash(table, (size_t)size);
 	kv_header_put(bytes, &h);
 	w->fill = round64(h.stored_size) - h.stored_size;
-	if (h.kind < KV_INDX || h.kind == KV_UNKNOWN)
+	if (kv_is_covered(h.kind))
 		if (kv_seal_add(&w->seal, &h, table, w->offset) != 0)
 			return no_memory(w);
 	if (kv_output_put(&w->out, bytes, sizeof bytes, &w->error) != KV_OK ||
@@ -343,7 +343,7 @@ kv_write(struct kv_writer *w, const char *type, uint32_t layer, unsigned element
 		continue;
 	if (i < 4 || type[4] != '\0' || (type[2] & 0x20) != 0)
 		return kv_say(&w->error, KV_EINVAL, "%.600s: not a section type", w->out.name);
-	if (kind == KV_HEAD || (kind >= KV_PROV && kind <= KV_PADD) ||
+	if (kind == KV_HEAD || kind == KV_PROV || !kv_is_covered(kind) ||
 	    (kind == KV_UNKNOWN && kv_is_critical(type)))
 		return fail(w, KV_EINVAL, type, layer, "not one that kv_write() writes");
 	if (element_size != 1 && element_size != 2 && element_size != 4)

@@ -24,6 +24,7 @@ $(bench_o) $(bench_cpu:=.o) $(bench_whole:=.o): openmp = -O3 -fopenmp -Wno-psabi
 $(BENCH_DIR)/llama-3.2-1b/config.json: tests/bin/mkmodel.py
 	$(PYTHON) tests/bin/mkmodel.py $(@D) --preset llama-3.2-1b
 
+#? bench           speed as a share of peers measured in the same run
 bench: all $(bench_cpu) $(bench_whole) $(O)/tests/bin/mksnapshot \
     $(BENCH_DIR)/llama-3.2-1b/config.json
 	$(O)/tests/bench/bench_ops
@@ -50,6 +51,7 @@ $(BENCH_DIR)/llama-3.2-1b/tokenizer.json: tests/bin/mktokenizer.py \
     $(BENCH_DIR)/llama-3.2-1b/config.json
 	$(PYTHON) tests/bin/mktokenizer.py $@
 
+#? bench-peers     speed beside llama.cpp, transformers and cat
 bench-peers: all $(bench_cpu) $(bench_whole) $(O)/tests/bin/mksnapshot $(MODELS:%=%/config.json) \
     $(patsubst %,%/tokenizer.json,$(filter $(BENCH_DIR)/llama-3.2-1b,$(MODELS)))
 	pythons=$$(sh tests/bench/fetch_peers.sh $(PEERS)) && set -- $$pythons && \

@@ -10,6 +10,7 @@ $(O)/tests/bin/jinja_lines: $(O)/tests/bin/jinja_lines.o $(O)/libchat.a
 # tests/oracle/chat.py says what it needs.
 real_templates = $(O)/real-templates
 
+#? real-templates  chat templates of real models beside transformers
 real-templates: $(O)/tests/bin/jinja_lines $(O)/kv-chat
 	[ -d $(real)/vocabularies/packages ] || { echo 'first: make real-tokenizers' >&2; false; }
 	$(real)/venv/bin/python -m pip install -q \

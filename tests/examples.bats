@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# bats file_tags=slow
+# bats file_tags=slow,nosan
 # The scripts in examples/, as a newcomer runs them, and the demo model's own files
 
 load helper
@@ -508,4 +508,19 @@ run_blocks() {
 			$2 == " " method " " { gsub(/ /, ""); print $3 "|" $4 "|" $5 "|" $7 "|"; exit }' "$card")"
 	done < <(sed -n '/^| method |/,/^$/ { /^| [^m]/p; }' "$ROOT/README.md")
 	[ -n "$method" ]
+}
+
+@test "compare.sh takes a script of the user's, and says what a Python stage that fails has said" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	printf '%s\n' '. "$KVPIPE_METHODS/common.sh"' settings 'shared prefill | kv-score --method knorm | kv-evict --rate "$rate" -o "$out"' report >mine.sh
+	printf '%s\n' '. "$KVPIPE_METHODS/common.sh"' settings 'shared prefill | "$PYTHON" -c "import no_such_module" | kv-evict --rate "$rate" -o "$out"' report >broken.sh
+	run -1 --separate-stderr sh "$ROOT/examples/compare.sh" -n 1 -t 300 -r 0.5 -M './mine.sh knorm ./broken.sh' -T t.tsv
+	assert_equal "$(awk -F '\t' '$1 == "mine" { $1 = $8 = ""; print }' t.tsv)" "$(awk -F '\t' '$1 == "knorm" { $1 = $8 = ""; print }' t.tsv)"
+	[ "$(grep -c '^mine' t.tsv)" = 1 ]
+	[[ "$stderr" == *"broken at 0.5, 1 times: ModuleNotFoundError: No module named 'no_such_module'"* ]] || fail "$stderr"
+	cp mine.sh knorm.sh
+	run -2 sh "$ROOT/examples/compare.sh" -n 1 -M ./knorm.sh
+	assert_output "compare.sh: -M ./knorm.sh: there is a method knorm, take another name"
+	run -2 sh "$ROOT/examples/compare.sh" -n 1 -M ./none.sh
+	assert_output "compare.sh: there is no ./none.sh"
 }

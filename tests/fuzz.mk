@@ -94,6 +94,7 @@ fuzz-gguf-grammar: $(O)/fuzz/gguf_grammar
 	    { tail -n 60 $(O)/fuzz/gguf_grammar.log; false; }
 	@echo "fuzz-gguf-grammar: $$(tail -n 1 $(O)/fuzz/gguf_grammar.log)"
 
+#? fuzz            libFuzzer on every parser [FUZZ_SECONDS=60]
 fuzz: $(fuzz_targets:%=fuzz-%) fuzz-grammar fuzz-gguf-grammar
 
 .PHONY: fuzz fuzz-grammar fuzz-gguf-grammar $(fuzz_targets:%=fuzz-%)

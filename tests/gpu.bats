@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# bats file_tags=slow
+# bats file_tags=slow,nosan
 # tests/gpu/run.sh, which is for machines with a GPU, on the emulator: so that the script, its benchmarks, its comparisons and what it
 # does when it is cut off work when there is one
 

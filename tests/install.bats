@@ -154,16 +154,20 @@ ldconfig_that_knows() {
 @test "the commands of kvpipe(7) and its scripts work from the installation" {
 	local share=$STAGE/opt/kvpipe/share/kvpipe command count=0
 	PATH=$STAGE/opt/kvpipe/bin:${PATH//"$O":/}
-	ln -s "$share/demo-model" demo-model
+	ln -s "$share/examples/demo-model" demo-model
 	ln -s "$share/python/value_aware.py" value_aware.py     # the package stands beside what it points to
 	python_beside
-	cp "$share/prompts/harbour.txt" prompt.txt
+	cp "$share/examples/prompts/harbour.txt" prompt.txt
 	head -n 1 prompt.txt >book.txt
 	tail -n 2 prompt.txt >question.txt
-	run sh "$share/methods/snapkv.sh" -r 0.1
+	run sh "$share/examples/methods/snapkv.sh" -r 0.1
 	assert_success
 	assert_output --regexp '^snapkv .* L047$'
-	run sh "$share/compare.sh" -n 1 -r 0.1 -M 'full snapkv'
+	run sh "$share/examples/methods/kvzap.sh" -r 0.1
+	assert_success
+	run "$PYTHON" "$share/experiments/make_task.py" kv_recall -m "$share/examples/demo-model" --chat none -n 1 --tokens 300 --seed 1
+	assert_success
+	run sh "$share/examples/compare.sh" -n 1 -r 0.1 -M 'full snapkv'
 	assert_success
 	assert_output --regexp 'snapkv \| 0\.1 \| 100 '
 	while read -r command; do
@@ -174,7 +178,25 @@ ldconfig_that_knows() {
 	done < <(sed -n '/^\.Ss A prompt/,/^\.Sh POSITIONS/p' "$STAGE/opt/kvpipe/share/man/man7/kvpipe.7" | sed 's/\\e/\\/g' |
 	    awk '/^\$ / { line = substr($0, 3); while (line ~ /\\$/ && (getline more) > 0) line = substr(line, 1, length(line) - 1) more; print line }')
 	[ $count -gt 5 ]
-	BATS_LIB_PATH=$STAGE/opt/kvpipe/lib/bats run -0 env PATH="$PATH" bats "$share/experiments/window.bats"
+	BATS_LIB_PATH=$STAGE/opt/kvpipe/lib/bats run -0 env PATH="$PATH" bats "$share/examples/experiments/window.bats"
+}
+
+# The text of a page that is not below doc/kvpipe is in the sources: what tests and builds the programs, which nobody needs who
+# has them. Pictures are made where they are looked at.
+@test "links of installed documents lead to installed files" {
+	local doc=$STAGE/opt/kvpipe/share/doc/kvpipe file link count=0 missing=0
+	for file in "$doc"/{README,NEWS,SECURITY,MODELS,SPEED,CONTRIBUTING,kv-snapshot}.md "$doc"/{examples,experiments,train}/{,*/}*.md; do
+		[ -e "$file" ] || continue
+		while read -r link; do
+			case $link in
+			http* | '#'* | *tests/*) continue ;;
+			esac
+			count=$((count + 1))
+			[ -e "$(dirname "$file")/${link%%#*}" ] || { echo "${file#"$doc/"} links $link"; missing=1; }
+		done < <(grep -o '](\([^) ]*\))' "$file" | sed 's/^](//; s/)$//')
+	done
+	[ $count -gt 50 ]
+	assert_equal $missing 0
 }
 
 @test "make uninstall takes away all that make install brought" {
@@ -182,4 +204,42 @@ ldconfig_that_knows() {
 	make -s -C "$ROOT" O="$O" DESTDIR="$PWD/again" PREFIX=/opt/kvpipe uninstall
 	run find again -type f -o -type l
 	assert_output ''
+}
+
+@test "make help names the targets, and each of them is one" {
+	run -0 --separate-stderr make -s -C "$ROOT" help
+	assert_line --regexp '^  install +everything below PREFIX$'
+	local target count=0
+	for target in $(sed -n 's/^  \([a-z-]*\) .*/\1/p' <<<"$output"); do
+		grep -hq "^$target:" "$ROOT"/Makefile "$ROOT"/*.mk "$ROOT"/tests/*.mk || fail "no target $target"
+		count=$((count + 1))
+	done
+	[ $count -gt 15 ]
+}
+
+@test "make dist gives the same bytes each time, below a folder with the version" {
+	[ -e "$ROOT/.git" ] || skip "this tree is no clone"
+	make -s -C "$ROOT" O="$PWD/a" dist
+	make -s -C "$ROOT" O="$PWD/b" dist
+	cmp a/kvpipe-*.tar.gz b/kvpipe-*.tar.gz
+	run -0 tar tzf a/kvpipe-*.tar.gz
+	local version
+	version=$(kvpipe --version | sed -n '1s/.* //p')
+	assert_line "kvpipe-$version/Makefile"
+	[ "$(grep -vc "^kvpipe-$version/" <<<"$output")" = 0 ]
+}
+
+@test "make install-strip installs programs without symbols, which run" {
+	make -s -o all -o "$O/libkvfile.a" -C "$ROOT" O="$O" DESTDIR="$PWD/small" PREFIX=/usr install-strip
+	run -0 nm small/usr/bin/kv-evict
+	refute_line --regexp ' [tT] main'
+	small/usr/bin/kv-evict --version
+}
+
+@test "all files that name the version name the same" {
+	local version
+	version=$(sed -n 's/^VERSION = //p' "$ROOT/Makefile")
+	grep -qx "version: $version" "$ROOT/CITATION.cff"
+	run -0 grep -m 1 '^## ' "$ROOT/NEWS.md"
+	assert_output --regexp "^## ${version}[, ]"
 }

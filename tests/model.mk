@@ -26,6 +26,7 @@ $(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
 $(model_whole:=.o): CPPFLAGS += -DDEMO_MODEL=$(call c_string,$(abspath examples/demo-model))
 
 # make oracle TRAIN_PYTHON=/folder/of/venv/bin/python: every family against transformers; 10 minutes
+#? oracle          every model family beside transformers
 oracle: all
 	/usr/bin/python3 tests/oracle/families.py oracle $(O)
 

@@ -41,6 +41,7 @@ BUNDLE_ARCH = 90
 bundle_origin = \$$\$$ORIGIN
 bundle_folders = $(bundle_origin)/lib:$(bundle_origin)/../lib:$(bundle_origin)/../../lib
 bundle_path = -Wl,--disable-new-dtags,-rpath,'$(bundle_folders)'
+#? gpu-bundle      tests of the GPU for a machine that has one and no compiler
 gpu-bundle:
 	$(MAKE) O=$(O)/bundled GPU=$(GPU:auto=1) GPU_ARCHS=$(BUNDLE_ARCH) \
 	    LDFLAGS="$(LDFLAGS) $(bundle_path)" $(if $(filter 0,$(GPU)),emulated-tests,gpu-tests)

@@ -56,6 +56,7 @@ ifeq ($(NVCC),)
 ptx-tests:
 	@echo "ptx-tests: there is no nvcc: nothing is tested"
 else
+#? ptx-tests       kernels as nvcc compiles them, without a GPU
 ptx-tests: $(ptx_programs)
 	@PTX_FAULTS=$(PTX_FAULTS) PTX_NVCC=$(call quoted,$(ptx_nvcc)) \
 	    PTX_CXX=$(call quoted,$(ptx_cxx) -Og -w) \

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=nosan
 # Rows in Python: types of rows (quantised or not), and stages of pipes that drop rows or store them otherwise
 
 load helper

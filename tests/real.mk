@@ -1,6 +1,7 @@
 # make real [TRAIN_PYTHON=/folder/of/venv/bin/python]: a real model from PyPI against transformers,
 # and every method on it; 20 minutes, and not a part of make test
 
+#? real            SmolLM2 beside transformers, and every script of examples/methods
 real: all
 	O=$(O) sh tests/real.sh
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=nosan
 # The scripts of examples/: the same in every shell and language, with any file's name, and no value of a model folder is a command
 
 load helper

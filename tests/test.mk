@@ -60,14 +60,15 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 		    $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}$$option"; \
 	done >>$@
 
-# With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure
-# its memory. With QUICK=1 those with the tag slow, the emulator among them.
+# With SAN=1 those with the tag nosan are left out: they run no C of ours that others do not, or
+# measure its memory. With QUICK=1 those with the tag slow, the emulator among them.
 bats_files = tests/*.bats
 left_out = $(if $(filter 1,$(SAN)),-e '^# bats file_tags=.*nosan') \
 	$(if $(filter 1,$(QUICK)),-e '^# bats file_tags=slow')
 some_files = $(if $(strip $(left_out)),$$(grep -L $(left_out) $(1)),$(1))
 unit_parts = $$(find $(O) -maxdepth 1 -name 'unit_*.bats')
 # A program that dies frees nothing: leaks are looked for in the unit tests only.
+#? test            all tests [QUICK=1] [ALL=cases] [SAN=1]
 test: $(O)/unit.bats
 	@O=$(call quoted,$(abspath $(O))) ALL=$(ALL) BATS=$(BATS) LC_ALL=$(TEST_LOCALE) \
 	    ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh $(O)/unit.bats \
@@ -75,6 +76,7 @@ test: $(O)/unit.bats
 
 # SC2119: a function that takes arguments may be called without. SC2034: variables of the helper are
 # used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
+#? lint            shellcheck and mandoc on scripts and pages
 lint:
 	shellcheck -x -e SC2119 -P SCRIPTDIR $(scripts)
 	shellcheck -x -s bash -e SC2034 $(wildcard tests/*.bash tests/*/*.bash)

@@ -18,6 +18,7 @@ real = $(O)/real-tokenizers
 REAL_STRINGS = 5000
 REAL_TEXTS = -c man -c /usr/share/common-licenses -c /usr/share/i18n/locales
 
+#? real-tokenizers  vocabularies of real models beside tokenizers
 real-tokenizers: $(O)/tests/libtokenizer.so
 	@mkdir -p $(real)
 	[ -x $(real)/venv/bin/python ] || python3 -m venv $(real)/venv

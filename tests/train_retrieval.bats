@@ -72,6 +72,45 @@ train() {
 	run -4 kv-prefill -m other --retrieval-head trained -o a.kv "$ROOT/examples/prompts/harbour.txt"
 }
 
+@test "with latent attention a head has a query head for each of the model, and chooses as the formulas say" {
+	"$TRAIN_PYTHON" - <<-'END' 2>latent.err
+		import torch, transformers
+		torch.manual_seed(3)
+		transformers.DeepseekV2ForCausalLM(transformers.DeepseekV2Config(
+		    vocab_size=1536, hidden_size=48, intermediate_size=56, num_hidden_layers=4, num_attention_heads=3, num_key_value_heads=3,
+		    q_lora_rank=72, kv_lora_rank=48, qk_nope_head_dim=24, qk_rope_head_dim=16, v_head_dim=40, first_k_dense_replace=4,
+		    n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, max_position_embeddings=4096, initializer_range=0.1,
+		    tie_word_embeddings=False)).save_pretrained("latent")
+	END
+	cp "$DEMO"/tokenizer*.json latent
+	"$TRAIN_PYTHON" "$ROOT/train/retrieval_head.py" latent "${OPTIONS[@]}" --count 2 --steps 40 --judge 0 --out latent.head 2>latent.err
+	awk 'NR == 2 { first = $2 } END { exit !($2 < 0.8 * first) }' latent.head/curve.tsv
+	seq 5 3 360 >ids
+	kv-prefill -q -m latent --retrieval-head latent.head --ids --dtype f32 -o a.kv ids
+	kv-decode -q -m latent --retrieve 'specontext head=latent.head budget=20' --ids --ignore-eos -n 9 -o b.kv --stats stats.json a.kv
+	assert_equal "$(json stats.json 'o["per"]')" query-head
+	run -0 "$PYTHON" "$ORACLE/latent_retrieve.py" <<<'latent latent.head a.kv b.kv stats.json'
+	# what the head learns from: the model's streams, and the attention of each of its query heads
+	run -0 "$TRAIN_PYTHON" - "$ROOT" <<-'END'
+		import sys
+		sys.path[:0] = [sys.argv[1] + "/train", sys.argv[1] + "/tests/oracle"]
+		import numpy, torch
+		from latent_retrieve import Latent, softmax
+		from retrieval_head_model import load_model, watch
+		ids, asks, seen = list(range(20, 60)), [5, 39], []
+		got = watch(load_model("latent", torch.float32), ids, torch.tensor(asks), [0, 2, 3], lambda _, weights: seen.append(weights.numpy()))
+		plain = Latent("latent")
+		want = plain.streams(ids)
+		assert abs(numpy.hstack([want[l] for l in (0, 2, 3)]) - got.numpy()).max() < 1e-4
+		for l in range(4):
+		    q, rows = plain.project(l, want[l], numpy.arange(40))
+		    for h in range(3):
+		        logits = q[asks, h] @ plain.expand(l, rows, h)[0].T / 40 ** 0.5
+		        logits[numpy.arange(40) > numpy.array(asks)[:, None]] = -numpy.inf
+		        assert abs(softmax(logits) - seen[l][h]).max() < 1e-4
+	END
+}
+
 @test "a run that is stopped, killed and resumed gives the bytes of one that is not" {
 	SHORT=(--count 8 --steps 80 --every 7 --save-every 4 --judge 1)
 	# ended SIGNAL FILE TEXT OPTION ...: a run in parts gets the signal when the file has a line that begins so

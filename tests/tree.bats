@@ -66,7 +66,7 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 	run bash -c 'grep -HE "^#include .libkvfile/" {src/*,cpu,gpu,tools}/*.[ch]* |
 	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype|rowtype|temporary)\.h"'
 	assert_output ''
-	types=$(sed -nE 's/^\tKIND\([A-Z]+, "(.{4})".*/\1/p' libkvfile/kinds.h | paste -sd '|')
+	types=$(sed -nE 's/^\tKIND\([0-9]+, [A-Z]+, "(.{4})".*/\1/p' libkvfile/kinds.h | paste -sd '|')
 	assert_regex "$types" '^HEAD\|.*\|rHDk\|.*\|pADD$'
 	run grep -nE "\"($types)\"" {src/*,cpu,gpu,tools}/*.[ch]*
 	assert_output ''

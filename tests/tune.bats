@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# bats file_tags=slow
+# bats file_tags=slow,nosan
 # experiments/tune.py: from a limit to the pipeline whose text is nearest to the full cache's
 
 load helper

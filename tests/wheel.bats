@@ -88,7 +88,7 @@ installed() {
 @test "what make install puts below share is in the wheel" {
 	installed
 	make -s -o all -o "${O#"$ROOT"/}/libkvfile.a" -C "$ROOT" O="$O" DESTDIR="$PWD/stage" PREFIX=/x install
-	(cd stage/x && find share bin \( -type f -o -type l \) ! -path '*/kvsnapshot/*' | sort) >want
+	(cd stage/x && find share bin \( -type f -o -type l ! -path "share/doc/*" ! -path "share/kvpipe/*" \) ! -path '*/kvsnapshot/*' | sort) >want
 	(cd "$V" && xargs -d '\n' ls <"$BATS_TEST_TMPDIR/want") >/dev/null
 	for page in "$ROOT"/man/*.[1-9]; do
 		cmp "$page" "$V/share/man/man${page##*.}/${page##*/}"
@@ -114,8 +114,8 @@ installed() {
 	installed
 	local share=$V/share/kvpipe kv
 	answer() {
-		kv-prefill -m "$share/demo-model" --observe 16 "$share/prompts/harbour.txt" | kv-score --method snapkv --kernel 7 |
-		    kv-evict --rate 0.1 | kv-decode -m "$share/demo-model" --stop .
+		kv-prefill -m "$share/examples/demo-model" --observe 16 "$share/examples/prompts/harbour.txt" | kv-score --method snapkv --kernel 7 |
+		    kv-evict --rate 0.1 | kv-decode -m "$share/examples/demo-model" --stop .
 	}
 	assert_equal "$(answer)" ' L047'
 	assert_equal "$(kvpipe info --version | head -n 1)" "$("$O/kv-info" --version | head -n 1)"
@@ -153,7 +153,7 @@ installed() {
 	mkdir tmp home
 	TMPDIR=$PWD/tmp HOME=$PWD/home run -0 env -u KV_FINGERPRINTS python -m kvpipe.demo
 	assert_output - <<-END
-		In a folder with $V/share/kvpipe/{demo-model,prompts}:
+		In a folder with $V/share/kvpipe/examples/{demo-model,prompts}:
 
 		With the whole cache:
 		\$ kv-prefill -m demo-model prompts/harbour.txt |
@@ -219,7 +219,7 @@ installed() {
 	installed
 	python -m pip -q --disable-pip-version-check install --no-index --no-deps --no-compile --target t "$WHEEL"
 	run -0 env PYTHONPATH="$PWD/t" "$PYTHON" -m kvpipe.demo
-	assert_line --index 0 "In a folder with $PWD/t/share/kvpipe/{demo-model,prompts}:"
+	assert_line --index 0 "In a folder with $PWD/t/share/kvpipe/examples/{demo-model,prompts}:"
 	assert_equal "${lines[-1]}" ' L047'
 }
 

@@ -379,8 +379,8 @@ save(struct open_sequence *x, struct kv_reader *from, const char *path, struct e
 			opt_score_sign(&evictor.scorer, window());
 		opt_evict_sign(&evictor.evictor);
 	}
-	if (retrieves && draft_file == NULL)
-		opt_retrieve_sign(&retrieve_options);
+	if (x->sequence.retrieval != NULL)
+		opt_retrieve_sign(retrieval_options(x->sequence.retrieval));
 	sign_count("observe", observe);
 	sign_count("tokens", text.limit);
 	sign_real("temperature", text.temperature);

@@ -114,7 +114,7 @@ sign(void)
 /* ---- the indexes of a layer ---- */
 
 /* The indexes of the current layer that are built and not written yet, by enum kv_kind. */
-static struct built_index made[KV_UNKNOWN];
+static struct built_index made[KV_KIND_END];
 static unsigned wanted;                         /* 1 << enum kv_kind for each index to build */
 
 static struct cluster_builder builder;
@@ -167,10 +167,11 @@ make(const struct device *d, struct kv_reader *r, uint32_t layer)
 static void
 write_made(struct kv_writer *w, uint32_t layer, enum kv_kind before)
 {
-	unsigned k;
+	enum kv_kind k;
 
-	for (k = 0; k < before; k++) {
-		if ((wanted >> k & 1) == 0 || made[k].index.kind != k)
+	for (k = KV_UNKNOWN + 1; k < KV_KIND_END; k++) {
+		if ((wanted >> k & 1) == 0 || made[k].index.kind != k ||
+		    kv_kind_place(k) >= kv_kind_place(before))
 			continue;
 		output_check(w, kv_write_index(w, layer, &made[k].index));
 		built_index_free(&made[k]);

@@ -153,7 +153,8 @@ write_snapshot(struct kv_writer *w, const struct held *h, const struct sequence 
 		struct kv_span span = { h->content, h->sec.raw_size };
 
 		/* in front of what comes after pAID in a layer, at the latest of KEYS */
-		if (obs == NULL && written == l && kind > KV_PAID && kind <= KV_KEYS) {
+		if (obs == NULL && written == l && kv_kind_place(kind) > kv_kind_place(KV_PAID) &&
+		    kv_kind_place(kind) <= kv_kind_place(KV_KEYS)) {
 			write_mass(w, s, l, tokens);
 			written++;
 		}

@@ -54,6 +54,18 @@ def check_config(config):
         raise Refused("layers with a sliding window are not handled")
 
 
+def read_model(folder, dtype, **how):
+    """A transformers model from a folder."""
+    logging.disable_progress_bar()
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        raise BrokenFile(f"{folder}: there is no config.json")
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True,
+                                                    **how)
+    except (OSError, ValueError, KeyError) as problem:
+        raise BrokenFile(f"{folder}: {problem}") from problem
+
+
 class Cache:
     """Keys and values of each layer, in f32, in two parts: those of a document that all questions
     share, `document`, [1, G, S, E], and those of each question, `own`, [Q, G, S, E]. Either may be
@@ -110,15 +122,7 @@ class FrozenModel:
     @classmethod
     def load(cls, folder, dtype=torch.float32, device="cpu"):
         """From a model folder."""
-        logging.disable_progress_bar()
-        if not os.path.exists(os.path.join(folder, "config.json")):
-            raise BrokenFile(f"{folder}: there is no config.json")
-        try:
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype,
-                                                         local_files_only=True)
-        except (OSError, ValueError, KeyError) as problem:
-            raise BrokenFile(f"{folder}: {problem}") from problem
-        return cls(model.to(device))
+        return cls(read_model(folder, dtype).to(device))
 
     @property
     def last(self):

@@ -7,10 +7,10 @@ usage: retrieval_head.py MODEL --out FOLDER [options]
 Texts are documents of this machine with facts in them and questions about these
 (lookahead_data.py). The model runs each once; the head learns, for every KV head, the mean over the
 layers of the greatest weight among its query heads, without the first and the last tokens, which
-are always read. FOLDER gets config.json and model.safetensors (kv-head(5)), curve.tsv and, of texts
-that nobody trained with, recall.tsv: for each budget the share of the truly best rows of each layer
-and KV head that one choice for all layers holds, and their share of the attention, beside other
-choices.
+are always read; with latent attention it learns the same for every query head. FOLDER gets
+config.json and model.safetensors (kv-head(5)), curve.tsv and, of texts that nobody trained with,
+recall.tsv: for each budget the share of the truly best rows of each layer and KV head, or query
+head, that one choice for all layers holds, and their share of the attention, beside other choices.
 
 checkpoint.pt, in FOLDER too, is replaced every --save-every steps, and lessons/ has what the model
 made of each text until the head is done. --resume goes on from there, and gives the same bytes as a
@@ -35,9 +35,9 @@ from transformers import AutoTokenizer
 from checkpoints import CHECKPOINT, Signals, load_checkpoint
 from failures import BrokenFile, Refused, exit_status
 from lookahead_files import fingerprint, save_folder, write_atomically, write_text
-from lookahead_model import FrozenModel
 from lookahead_texts import load_parts
-from retrieval_head_model import FEATURES, Head, draw_text, hidden, watch
+from retrieval_head_model import (FEATURES, Head, choices_of, draw_text, hidden, load_model,
+                                  watch)
 
 BUDGETS = (64, 128, 256, 512)
 SINKS, RECENT = 4, 16
@@ -53,7 +53,7 @@ class Lesson:
     @classmethod
     def of(cls, model, text, layers, power):
         """As the model reads it."""
-        total = torch.zeros(model.kv_heads, len(text.asks), len(text.ids))
+        total = torch.zeros(choices_of(model), len(text.asks), len(text.ids))
 
         def see(_, weights):
             total.add_(weights)
@@ -112,7 +112,7 @@ class Judge:
 def all_choices(head, model, text, layers):
     """(name, budget) -> [G, P, T]"""
     asks, length = text.asks, len(text.ids)
-    total = torch.zeros(model.kv_heads, len(asks), length)
+    total = torch.zeros(choices_of(model), len(asks), length)
     streams = watch(model, text.ids, asks, layers, lambda _, weights: total.add_(weights))
     embedded = model.embed(torch.tensor(text.ids)).float()
     unseen, every = hidden(asks, length), torch.arange(length)
@@ -328,7 +328,7 @@ def train(args):
         raise Refused(f"{checkpoint} is there: --resume goes on from it")
     state = load_checkpoint(checkpoint) if args.resume else None
     torch.manual_seed(args.seed)
-    model = FrozenModel.load(args.model, getattr(torch, args.dtype))
+    model = load_model(args.model, getattr(torch, args.dtype))
     tokenizer = AutoTokenizer.from_pretrained(args.model, local_files_only=True)
     layers = feature_layers(args, len(model.layers))
     mine, others = load_parts(args.texts, args.seed) if args.recipe == "texts" else ([], [])

@@ -5,8 +5,9 @@ of queries and keys, and lets its attention weights choose what every layer read
 the formulas). A draft is trained to guess tokens; here the head is trained for what it is used for:
 its weights are to be those of the model's own attention, taken over all layers.
 
-Letters: L layers, H query heads, G KV heads, R = H/G, E head width, D model width, T tokens of a
-text, P sampled positions, whose tokens ask.
+Letters: L layers, H query heads, G choices, R = H/G, E head width, D model width, T tokens of a
+text, P sampled positions, whose tokens ask. A choice is for each KV head of the model, or, with
+latent attention, for each query head.
 """
 
 import math
@@ -16,9 +17,11 @@ import torch
 from torch.nn import functional
 
 from lookahead_data import right_answer
+from lookahead_model import FrozenModel, read_model
 from lookahead_prompts import text_group, demo_group
 
 FEATURES = 3
+LATENT = ("deepseek_v2", "deepseek_v3")
 
 
 class Head(torch.nn.Module):
@@ -29,7 +32,7 @@ class Head(torch.nn.Module):
         super().__init__()
         config = model.config
         self.layers, self.alone = layers, alone
-        self.heads, self.kv_heads = model.heads, model.kv_heads
+        self.heads, self.kv_heads, self.choices = model.heads, model.kv_heads, choices_of(model)
         self.width, self.eps = model.head_width, config.rms_norm_eps
         self.theta = (getattr(config, "rope_parameters", None) or {}).get(
             "rope_theta", getattr(config, "rope_theta", 10000.0))
@@ -74,10 +77,10 @@ class Head(torch.nn.Module):
         return torch.einsum("phe,the->hpt", q, k) / math.sqrt(self.width)
 
     def weights(self, embedded, streams, asks):
-        """log of the greatest softmax weight among the query heads of each KV head [G, P, T]."""
+        """log of the greatest softmax weight among the query heads of each choice [G, P, T]."""
         logits = self.logits(embedded, streams, asks).masked_fill(hidden(asks, len(embedded)),
                                                                   -math.inf)
-        return logits.log_softmax(-1).unflatten(0, (self.kv_heads, -1)).amax(1)
+        return logits.log_softmax(-1).unflatten(0, (self.choices, -1)).amax(1)
 
     def tensors(self):
         """By their names in a checkpoint."""
@@ -96,10 +99,63 @@ def hidden(asks, length):
 
 # ---- the model ----
 
+class LatentModel:
+    """A model with latent attention. Its head has as many query heads as it has, each for a choice
+    of its own, and one KV head: keys of every query head would be as large as the latent vectors of
+    many layers."""
+
+    def __init__(self, model):
+        self.model = model.eval().requires_grad_(False)
+        self.config, self.layers = model.config, model.model.layers
+        self.heads, self.kv_heads = self.config.num_attention_heads, 1
+        self.head_width = self.config.qk_nope_head_dim + self.config.qk_rope_head_dim
+
+    def embed(self, ids):
+        """[..., N] token ids -> [..., N, D]."""
+        return self.model.model.embed_tokens(ids)
+
+    def watch(self, ids, asks, layers, see):
+        """As watch(). A layer's attention of all tokens is in memory, [H, T, T]."""
+        kept, hooks = [], []
+
+        def keep(_, args):
+            kept.append(args[0][0])
+
+        def show(number):
+            def hook(_, args, output):          # what it returned would be the output
+                see(number, output[1][0, :, asks].float())
+            return hook
+
+        try:
+            for number, layer in enumerate(self.layers):
+                hooks.append(layer.self_attn.register_forward_hook(show(number)))
+                if number in layers:
+                    hooks.append(layer.register_forward_pre_hook(keep))
+            self.model.model(torch.tensor(ids)[None], use_cache=False)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return torch.cat(kept, 1)
+
+
+def load_model(folder, dtype):
+    """A model that a head can learn from."""
+    model = read_model(folder, dtype, attn_implementation="eager")
+    latent = model.config.model_type in LATENT
+    return LatentModel(model) if latent else FrozenModel(model)
+
+
+def choices_of(model):
+    """How many choices a step makes: kv-decode's own, without per=."""
+    return model.heads if isinstance(model, LatentModel) else model.kv_heads
+
+
 @torch.no_grad()
 def watch(model, ids, asks, layers, see):
     """Runs a text. Returns the streams [T, 3 D] in front of three layers; see(layer, weights
-    [G, P, T]) gets the greatest softmax weight among the query heads of each KV head."""
+    [G, P, T]) gets the greatest softmax weight among the query heads of each choice."""
+    if isinstance(model, LatentModel):
+        return model.watch(ids, asks, layers, see)
     x = model.embed(torch.tensor(ids)[None])
     positions = torch.arange(len(ids))
     rotary, kept = model.rotary(positions[None]), []

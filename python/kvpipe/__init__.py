@@ -39,5 +39,5 @@ def library(name: str) -> Path:
 
 
 def share() -> Path:
-    """The folder that has demo-model/, prompts/, methods/ and what else kvpipe(7) names."""
-    return _installed('share', 'kvpipe', 'demo-model', 'config.json').parents[1]
+    """The folder that has examples/, experiments/ and train/."""
+    return _installed('share', 'kvpipe', 'deps.sh').parent

@@ -56,8 +56,8 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix='kvpipe-demo.') as folder:
         for name in ('demo-model', 'prompts'):
-            os.symlink(share() / name, os.path.join(folder, name))
-        print(f'In a folder with {share()}/{{demo-model,prompts}}:')
+            os.symlink(share() / 'examples' / name, os.path.join(folder, name))
+        print(f'In a folder with {share()}/examples/{{demo-model,prompts}}:')
         for title, commands in PIPELINES:
             print(f'\n{title}')
             status = run(commands, folder)

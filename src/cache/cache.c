@@ -178,7 +178,7 @@ drop_indexes(struct cache *c, uint32_t l)
 	if (c->index == NULL)
 		return;
 	c->index_dropped |= c->index[l].present;
-	for (kind = 0; kind < KV_UNKNOWN; kind++)
+	for (kind = KV_UNKNOWN + 1; kind < KV_KIND_END; kind++)
 		index_drop(&c->index[l], kind);
 }
 

@@ -399,7 +399,7 @@ save_indexes(struct kv_writer *w, const struct cache *c, uint32_t l)
 {
 	int kind, rc = KV_OK;
 
-	for (kind = 0; c->index != NULL && rc == KV_OK && kind < KV_UNKNOWN; kind++)
+	for (kind = KV_UNKNOWN + 1; c->index != NULL && rc == KV_OK && kind < KV_KIND_END; kind++)
 		if (index_has(&c->index[l], kind))
 			rc = index_write(&c->index[l], kind, w, l);
 	return rc;

@@ -11,7 +11,7 @@
 
 static const struct {
 	const char *words, *command;
-} names[KV_UNKNOWN] = {
+} names[KV_KIND_END] = {
 	[KV_BITS] = { "keys in one bit", "kv-quantize1b" },
 	[KV_PAGE] = { "bounds of pages", "kv-index --pages" },
 	[KV_CLUS] = { "clusters", "kv-index --clusters" },
@@ -36,7 +36,7 @@ index_commands(char text[INDEX_COMMANDS], unsigned kinds)
 	int kind;
 
 	*text = '\0';
-	for (kind = 0; kind < KV_UNKNOWN; kind++)
+	for (kind = KV_UNKNOWN + 1; kind < KV_KIND_END; kind++)
 		if (kinds >> kind & 1) {
 			strcat(text, *text != '\0' ? ", " : "");
 			strcat(text, names[kind].command);
@@ -143,7 +143,7 @@ index_free(struct layer_index *x)
 {
 	int kind;
 
-	for (kind = 0; kind < KV_UNKNOWN; kind++)
+	for (kind = KV_UNKNOWN + 1; kind < KV_KIND_END; kind++)
 		index_drop(x, kind);
 	free(x->bits.start);
 	free(x->bits.len);

@@ -32,7 +32,7 @@ static const char policy_names[] =
 #define RETRIEVAL(NAME, symbol, word, ...) word " "
 static const char retrieve_words[] =
 #include "retrieval/retrievals.h"
-    "budget= reduce= dense= head= sink= recent=";
+    "budget= reduce= dense= head= per= sink= recent=";
 #undef RETRIEVAL
 
 #define TEMPLATE(name, tokens, text) name " "

@@ -68,7 +68,7 @@ index_print(const struct index_info *layer, uint32_t layers, int columns)
 	uint64_t bytes;
 	uint32_t l, with;
 
-	for (k = 0; k < KV_UNKNOWN; k++) {
+	for (k = KV_UNKNOWN + 1; k < KV_KIND_END; k++) {
 		for (l = with = 0, bytes = 0; l < layers; l++) {
 			with += layer[l].bytes[k] != 0;
 			bytes += layer[l].bytes[k];

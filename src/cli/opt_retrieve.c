@@ -16,7 +16,7 @@ static const char retrieve_help[] =
     ;
 #undef RETRIEVAL
 
-static const char *retrieve_text, *reduce_word, *head_folder;
+static const char *retrieve_text, *reduce_word, *head_folder, *per_word;
 static uint32_t budget, dense = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN;
 
 const struct opt retrieve_opts[] = {
@@ -30,6 +30,7 @@ static const struct opt words[] = {
 	{ 0, "reduce", OPT_STRING, &reduce_word, 0, "HOW", "", OPT_HOW },
 	{ 0, "dense", OPT_COUNT, &dense, 0, "N", "", OPT_HOW },
 	{ 0, "head", OPT_STRING, &head_folder, 0, "DIR", "", OPT_HOW },
+	{ 0, "per", OPT_STRING, &per_word, 0, "WHAT", "", OPT_HOW },
 	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "", OPT_HOW },
 	{ 0, "recent", OPT_COUNT, &recent, 1, "N", "", OPT_HOW },
 	{ .name = NULL }
@@ -64,12 +65,31 @@ take_reduce(void)
 	return reduce;
 }
 
-/* Sets the first and last rows that are always read, as part of the budget. */
-static void
-take_always(struct retrieval_options *o)
+const char *
+opt_retrieve_per(enum choice_per per)
 {
-	const char *stray = head_folder != NULL ? "head" : sink != NOT_GIVEN ? "sink" :
-	    recent != NOT_GIVEN ? "recent" : NULL;
+	return per == PER_QUERY_HEAD ? "query-head" : "kv-head";
+}
+
+static enum choice_per
+take_per(void)
+{
+	if (per_word == NULL)
+		return PER_MODEL;
+	if (strcmp(per_word, opt_retrieve_per(PER_QUERY_HEAD)) == 0)
+		return PER_QUERY_HEAD;
+	if (strcmp(per_word, opt_retrieve_per(PER_KV_HEAD)) != 0)
+		die(EXIT_USAGE, "--retrieve: per=%s: want query-head or kv-head", per_word);
+	return PER_KV_HEAD;
+}
+
+/* Sets whose choices are made, and the first and last rows that are always read, as part of the
+ * budget. */
+static void
+take_for_head(struct retrieval_options *o)
+{
+	const char *stray = head_folder != NULL ? "head" : per_word != NULL ? "per" :
+	    sink != NOT_GIVEN ? "sink" : recent != NOT_GIVEN ? "recent" : NULL;
 
 	if (o->method != RETRIEVE_SPECONTEXT) {
 		if (stray != NULL)
@@ -77,6 +97,7 @@ take_always(struct retrieval_options *o)
 			    retrieve_name(o->method), stray);
 		return;
 	}
+	o->per = take_per();
 	o->sinks = sink != NOT_GIVEN ? sink : 0;
 	o->recent = recent != NOT_GIVEN ? recent : 1;
 	if ((uint64_t)o->sinks + o->recent > o->budget)
@@ -104,7 +125,7 @@ opt_retrieve(struct retrieval_options *o)
 		    "least 1", method);
 	o->budget = budget;
 	o->dense = dense != NOT_GIVEN ? dense : o->method == RETRIEVE_SPECONTEXT ? 0 : 2;
-	take_always(o);
+	take_for_head(o);
 	return 1;
 }
 
@@ -115,6 +136,8 @@ opt_retrieve_sign(const struct retrieval_options *o)
 	sign_count("budget", o->budget);
 	sign_text("reduce", opt_retrieve_reduce(o->reduce));
 	sign_count("dense_layers", o->dense);
+	if (o->per == PER_QUERY_HEAD)
+		sign_text("per", opt_retrieve_per(o->per));
 	if (o->method == RETRIEVE_SPECONTEXT) {
 		sign_count("sinks", o->sinks);
 		sign_count("recent", o->recent);

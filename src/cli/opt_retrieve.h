@@ -18,6 +18,8 @@ int opt_retrieve(struct retrieval_options *o);
 const char *opt_retrieve_head(void);
 /* Returns the value of reduce= for it: "max" and so on. */
 const char *opt_retrieve_reduce(enum reduce);
+/* Returns the word for whose choices are made, "query-head" or "kv-head". */
+const char *opt_retrieve_per(enum choice_per);
 /* Adds the options to the provenance. */
 void opt_retrieve_sign(const struct retrieval_options *);
 

@@ -33,6 +33,10 @@ retrieval_note(const struct retrieval *t, uint32_t layers, uint32_t heads)
 	note("%s: read %.1f%% of what full attention reads, %.1f%% in the %u layers that retrieve",
 	    name, 100 * retrieval_stats_share(&all), 100 * retrieval_stats_share(&some),
 	    layers - o->dense);
+	if (o->per == PER_QUERY_HEAD)
+		note("%s: %.1f rows of a layer and step, each for %.2f query heads", name,
+		    (double)some.rows / (double)some.steps,
+		    (double)some.head_rows / (double)some.rows);
 	if (o->audit)
 		note("%s: recall %.4f, mass %.4f", name, some.recall / (double)some.steps,
 		    some.mass / (double)some.steps);
@@ -46,6 +50,8 @@ put_retrieval_means(json_t *o, const struct retrieval_stats *s,
 
 	put_real(o, "rows", (double)s->rows / n);
 	put_real(o, "of_rows", (double)s->of_rows / n);
+	if (r->per == PER_QUERY_HEAD)
+		put_real(o, "head_rows", (double)s->head_rows / n);
 	put_real(o, "index_bytes", (double)s->index_bytes / n);
 	put_real(o, "key_bytes", (double)s->key_bytes / n);
 	put_real(o, "value_bytes", (double)s->value_bytes / n);
@@ -75,6 +81,7 @@ retrieval_json(const struct retrieval *t, uint32_t layers, uint32_t heads)
 	put_value(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
 	put_count(o, "dense_layers", r->dense);
 	if (r->method == RETRIEVE_SPECONTEXT) {
+		put_value(o, "per", json_string(opt_retrieve_per(r->per)));
 		put_count(o, "sinks", r->sinks);
 		put_count(o, "recent", r->recent);
 	}

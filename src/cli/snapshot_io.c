@@ -332,11 +332,12 @@ warn_left_behind(unsigned kinds)
 	unsigned kind;
 	size_t n;
 
-	for (kind = 0; kind <= KV_UNKNOWN; kind++)
-		if (kinds >> kind & 1) {
+	/* what is not known comes last */
+	for (kind = KV_UNKNOWN + 1; kind <= KV_KIND_END; kind++)
+		if (kinds >> kind % KV_KIND_END & 1) {
 			n = strlen(names);
 			snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "",
-			    kind == KV_UNKNOWN ? "unknown sections" : kv_kind_type(kind));
+			    kind == KV_KIND_END ? "unknown sections" : kv_kind_type(kind));
 		}
 	if (names[0] != '\0')
 		warning("left behind: %s", names);

@@ -280,6 +280,7 @@ chosen_rows(const struct layer_rows *rows, const struct chosen *chosen, uint32_t
 	return n > 0 && part > 0 ? n - (u - part) : n;
 }
 
+/* KV heads that share rows read those of each. */
 void
 count_chosen(struct counter *c, const struct query *q, const struct layer_rows *rows,
     const struct chosen *chosen)

@@ -38,6 +38,15 @@ make_empty(struct open_sequence *s, const struct sequence_options *o, const stru
 	return ENGINE_OK;
 }
 
+/* Returns how many rows of a KV head a step reads at most, by its budget. */
+static uint32_t
+most_rows(const struct retrieval_options *o, const struct model *m)
+{
+	const uint64_t n = retrieval_slots(o, NULL, m->id.query_heads);
+
+	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
 /* Sets up the offloaded layers: their keys and values stay in the file, or are loaded to host
  * memory that the device reads. */
 static int
@@ -63,8 +72,8 @@ leave_on_host(struct open_sequence *s, const struct sequence_options *o,
 		return ENGINE_OK;
 	if ((s->row_bytes = row_bytes_of_layers(kv_reader_head(r))) == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory");
-	s->plan = offload_plan_of(m, o->head, o->device_memory, o->requests, o->retrieve->budget,
-	    s->sequence.cache->dtype, s->row_bytes);
+	s->plan = offload_plan_of(m, o->head, o->device_memory, o->requests,
+	    most_rows(o->retrieve, m), s->sequence.cache->dtype, s->row_bytes);
 	return offload_first_layer(&s->plan, o->retrieve->dense, kv_reader_head(r)->next_position,
 	    &s->sequence.offload_from, e);
 }
@@ -254,14 +263,21 @@ open_sequence(struct open_sequence *s, const struct model *m, const struct seque
     struct kv_reader *r, const struct memory_plan *plan, struct engine_error *e)
 {
 	const struct kv_head *stored = r != NULL ? kv_reader_head(r) : o->stored;
+	struct sequence_options with = *o;
+	struct retrieval_options retrieve;
 	int rc;
 
 	*s = (struct open_sequence){ .model = m };
 	rc = residual_check(m, stored, o, r != NULL ? kv_reader_name(r) : "the text", e);
+	if (rc == ENGINE_OK && o->retrieve != NULL) {
+		retrieve = *o->retrieve;
+		with.retrieve = &retrieve;
+		rc = retrieval_resolve(&retrieve, &m->id, o->head, e);
+	}
 	if (rc == ENGINE_OK)
-		rc = make_empty(s, o, stored, e);
+		rc = make_empty(s, &with, stored, e);
 	if (rc == ENGINE_OK && r != NULL)
-		rc = open_snapshot(s, o, r, plan, e);
+		rc = open_snapshot(s, &with, r, plan, e);
 	if (rc != ENGINE_OK)
 		close_sequence(s);
 	return rc;

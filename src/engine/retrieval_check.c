@@ -1,4 +1,4 @@
-/* retrieval_check.c - checks that layers have the index that retrieval needs */
+/* retrieval_check.c - checks that a model and its layers have what retrieval needs */
 #include "engine/retrieval_check.h"
 
 int
@@ -22,6 +22,25 @@ retrieval_fit(const struct kv_model *m, const char *name, uint32_t l, struct eng
 		return ENGINE_OK;
 	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: all layers from %u on have a sliding "
 	    "window, and only layers that see all rows retrieve", name, l);
+}
+
+int
+retrieval_resolve(struct retrieval_options *o, const struct kv_model *m,
+    const struct retrieval_head *head, struct engine_error *e)
+{
+	if (o->per == PER_MODEL)
+		o->per = o->method == RETRIEVE_SPECONTEXT && m->latent_rank != 0 ?
+		    PER_QUERY_HEAD : PER_KV_HEAD;
+	if (o->per != PER_QUERY_HEAD)
+		return ENGINE_OK;
+	if (m->latent_rank == 0)
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "per=query-head is for models with "
+		    "latent attention: here the query heads of a KV head read the same rows");
+	if (head != NULL && head->H % m->query_heads != 0)
+		return engine_fail(e, ENGINE_EMODEL, "a retrieval head of %u query heads for the "
+		    "%u query heads of %s: want a multiple, or per=kv-head", head->H,
+		    m->query_heads, head->model->dir);
+	return ENGINE_OK;
 }
 
 int

@@ -1,4 +1,4 @@
-/* retrieval_check.h - checks that layers have the index that retrieval needs */
+/* retrieval_check.h - checks that a model and its layers have what retrieval needs */
 #ifndef KVPIPE_RETRIEVAL_CHECK_H
 #define KVPIPE_RETRIEVAL_CHECK_H
 
@@ -24,6 +24,13 @@ int retrieval_fit(const struct kv_model *, const char *name, uint32_t l, struct 
 int retrieval_check(const struct retrieval_options *, const char *name,
     const struct kv_model *, uint32_t l, const struct layer_rows *rows,
     const struct layer_index *x, struct engine_error *);
+
+/* Replaces PER_MODEL by what fits the model: rows for each query head where it has latent
+ * attention, and a retrieval head chooses. ENGINE_EUNSUPPORTED: rows for each query head of another
+ * model; ENGINE_EMODEL: the query heads of the retrieval head are no multiple of the model's. head:
+ * NULL where the method needs none. */
+int retrieval_resolve(struct retrieval_options *, const struct kv_model *,
+    const struct retrieval_head *head, struct engine_error *);
 
 /* Makes the missing keys of the retrieval head of a loaded sequence. ENGINE_ERUN if they cannot be
  * made, or do not belong to its rows. Calls told if only samples of the head were compared with

@@ -24,7 +24,7 @@ struct layer_info {
 
 /* The indexes of a layer (kv-snapshot(5), 4.14 to 4.18). All zero: none. */
 struct index_info {
-	uint64_t bytes[KV_UNKNOWN];     /* of each kind; 0: none */
+	uint64_t bytes[KV_KIND_END];     /* of each kind; 0: none */
 	uint32_t group;                 /* rows of an entry of bits */
 	uint32_t page;
 	uint32_t sink, least, most;     /* sink rows; clusters of a KV head */

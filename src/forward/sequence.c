@@ -106,7 +106,8 @@ sequence_open_offloaded(struct sequence *s, const struct retrieval_options *o)
 	s->offload->reads_whole = o == NULL;
 	for (l = 0; o != NULL && l < c->model->id.layers; l++)
 		if (offload_has(s->offload, l) &&
-		    (most = retrieval_slots(o, cache_index(c, l))) > slots)
+		    (most = retrieval_slots(o, cache_index(c, l), c->model->id.query_heads)) >
+		    slots)
 			slots = most;
 	rc = offload_set_slots(s->offload, slots);
 	for (l = 0; rc == KV_OK && l < c->model->id.layers; l++) {

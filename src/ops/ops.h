@@ -461,7 +461,7 @@ typedef void op_scores_by_label(struct dev *, float *row, size_t stride, const f
     uint32_t G);
 
 /* o[H][E] <- attention over the rows of the selected entries only, with the softmax over these. A
- * KV head with none selected gives 0. */
+ * KV head with none selected gives 0. KV heads may share rows: begin at the same one. */
 typedef void op_attend_chosen(struct dev *, float *o, const struct query *,
     const struct layer_rows *, const struct chosen *);
 

@@ -82,13 +82,17 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	*t = (struct retrieval){ .ops = ops, .dev = dev, .opt = *opt, .L = layers,
 	    .method = retrieval_method(opt->method),
 	    .H = query_heads, .G = heads, .E = width, .dtype = dtype, .freq = freq,
-	    .best = { .rows = 1 } };
+	    .lists = opt->per == PER_QUERY_HEAD ? query_heads : heads, .best = { .rows = 1 },
+	    .each = { .united.rows = 1, .placed.rows = 1 } };
 	t->stats = calloc((size_t)layers * heads, sizeof *t->stats);
-	t->n = calloc(heads, sizeof *t->n);
-	t->always = calloc(heads, sizeof *t->always);
-	t->seen = calloc(heads, sizeof *t->seen);
-	t->chosen.n = calloc(heads, sizeof *t->chosen.n);
-	t->best.n = calloc(heads, sizeof *t->best.n);
+	t->n = calloc(t->lists, sizeof *t->n);
+	t->always = calloc(t->lists, sizeof *t->always);
+	t->seen = calloc(t->lists, sizeof *t->seen);
+	t->chosen.n = calloc(t->lists, sizeof *t->chosen.n);
+	t->best.n = calloc(t->lists, sizeof *t->best.n);
+	t->each.rows.start = calloc(t->lists, sizeof *t->each.rows.start);
+	t->each.rows.len = calloc(t->lists, sizeof *t->each.rows.len);
+	t->each.united.n = calloc(heads, sizeof *t->each.united.n);
 	t->last = (struct last_pages){ .rows = { .n = calloc(heads, sizeof *t->last.rows.n),
 	    .rows = 1 }, .pages = { .start = calloc(heads, sizeof *t->last.pages.start),
 	    .len = calloc(heads, sizeof *t->last.pages.len),
@@ -97,6 +101,7 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	t->before.chose = calloc((size_t)layers * heads, sizeof *t->before.chose);
 	if (layer_rows_init(&t->copy, heads, width, dtype) != KV_OK || !t->before.chose ||
 	    !t->stats || !t->n || !t->always || !t->seen || !t->chosen.n || !t->best.n ||
+	    !t->each.rows.start || !t->each.rows.len || !t->each.united.n ||
 	    !t->last.rows.n || !t->last.pages.start || !t->last.pages.len ||
 	    !t->last.pages.capacity) {
 		retrieval_free(t);
@@ -114,6 +119,7 @@ free_lists(struct retrieval *t)
 	t->ops->free(t->dev, t->candidate);
 	t->ops->free(t->dev, t->chosen.at);
 	t->ops->free(t->dev, t->best.at);
+	retrieve_free_each(t);
 	free(t->logits);
 	free(t->list);
 	free(t->best_list);
@@ -145,6 +151,9 @@ retrieval_free(struct retrieval *t)
 	free(t->seen);
 	free(t->chosen.n);
 	free(t->best.n);
+	free(t->each.rows.start);
+	free(t->each.rows.len);
+	free(t->each.united.n);
 	free(t);
 }
 
@@ -167,6 +176,7 @@ retrieval_stats_add(struct retrieval_stats *sum, const struct retrieval_stats *m
 	sum->steps += more->steps;
 	sum->rows += more->rows;
 	sum->of_rows += more->of_rows;
+	sum->head_rows += more->head_rows;
 	sum->index_bytes += more->index_bytes;
 	sum->key_bytes += more->key_bytes;
 	sum->value_bytes += more->value_bytes;
@@ -196,7 +206,7 @@ static int
 reserve_audit(struct retrieval *t, size_t stride)
 {
 	t->logits = malloc(t->H * stride * sizeof *t->logits);
-	t->best.at = t->ops->alloc(t->dev, t->G * stride * sizeof *t->best.at);
+	t->best.at = t->ops->alloc(t->dev, t->lists * stride * sizeof *t->best.at);
 	t->best.stride = stride;
 	return t->logits && t->best.at ? KV_OK : KV_ENOMEM;
 }
@@ -249,21 +259,21 @@ static int
 reserve_lists(struct retrieval *t, size_t stride)
 {
 	const float always = INFINITY;
-	uint32_t g;
+	uint32_t c;
 
 	free_lists(t);
 	t->score = t->ops->alloc(t->dev, t->H * stride * sizeof *t->score);
-	t->joint = t->ops->alloc(t->dev, t->G * stride * sizeof *t->joint);
-	t->candidate = t->ops->alloc(t->dev, t->G * stride * sizeof *t->candidate);
-	t->chosen.at = t->ops->alloc(t->dev, t->G * stride * sizeof *t->chosen.at);
+	t->joint = t->ops->alloc(t->dev, t->lists * stride * sizeof *t->joint);
+	t->candidate = t->ops->alloc(t->dev, t->lists * stride * sizeof *t->candidate);
+	t->chosen.at = t->ops->alloc(t->dev, t->lists * stride * sizeof *t->chosen.at);
 	t->chosen.stride = stride;
 	if (!t->score || !t->joint || !t->candidate || !t->chosen.at ||
-	    reserve_host(t, stride) != KV_OK) {
+	    reserve_host(t, stride) != KV_OK || retrieve_reserve_each(t, stride) != KV_OK) {
 		free_lists(t);
 		return KV_ENOMEM;
 	}
-	for (g = 0; g < t->G; g++)
-		t->ops->put(t->dev, t->joint + g * stride, &always, sizeof always);
+	for (c = 0; c < t->lists; c++)
+		t->ops->put(t->dev, t->joint + c * stride, &always, sizeof always);
 	t->stride = stride;
 	return KV_OK;
 }
@@ -319,6 +329,7 @@ retrieve_begin(struct retrieval *t, uint32_t l, float *o, const struct query *qu
 		return retrieve_offloaded(t, l, o, query, rows, x);
 	if (t->whole)
 		return a;
+	rows = retrieve_each(t, rows);
 	retrieve_choose(t, query, rows, x);
 	if (t->method->attend != NULL)
 		return t->method->attend(t, o, query, rows, &t->chosen, x);

@@ -19,11 +19,20 @@ enum retrieve_method {
 	RETRIEVE_METHODS               /* how many */
 };
 
+/* Whose choice is one: specontext, for models with latent attention, whose layers have one KV head
+ * (query_heads.c) */
+enum choice_per {
+	PER_MODEL,                     /* what fits the model: retrieval_resolve() */
+	PER_KV_HEAD,                   /* the query heads of a KV head read the same rows */
+	PER_QUERY_HEAD                 /* each query head reads its own rows of the KV head */
+};
+
 struct retrieval_options {
 	enum retrieve_method method;
-	/* rows of each KV head and step. Of a KV head that has no more, all rows are read. */
+	/* rows of each choice and step. Of a KV head that has no more, all rows are read. */
 	uint32_t budget;
 	enum reduce reduce;
+	enum choice_per per;
 	uint32_t dense;                /* layers below this attend to all rows */
 	/* specontext: rows at positions below sinks and of the last `recent` tokens, the current
 	 * one included, are always read, within the budget; sinks + recent < budget */
@@ -36,7 +45,9 @@ struct retrieval_options {
 /* Sums over steps of what they have read of one KV head in one layer */
 struct retrieval_stats {
 	uint64_t steps;
-	uint64_t rows, of_rows;        /* rows read, of how many */
+	/* rows read, of how many; a row that several query heads have chosen is one */
+	uint64_t rows, of_rows;
+	uint64_t head_rows;            /* rows attended to, summed over the query heads */
 	uint64_t index_bytes, key_bytes, value_bytes;
 	uint64_t of_bytes;             /* keys and values that dense attention would have read */
 	/* with audit: recall is |chosen and best| / k, where k rows were read and best are the k
@@ -75,8 +86,9 @@ const struct retrieval_options *retrieval_options(const struct retrieval *);
  * retrieval_reserve(); audit is not possible with it. Returns 0, or KV_ENOMEM. */
 int retrieval_use_offload(struct retrieval *, struct offload *);
 /* Returns how many offloaded rows of a KV head a step reads at most. x may be NULL where the method
- * needs no index. */
-uint64_t retrieval_slots(const struct retrieval_options *, const struct layer_index *x);
+ * needs no index. query_heads: H */
+uint64_t retrieval_slots(const struct retrieval_options *, const struct layer_index *x,
+    uint32_t query_heads);
 
 /* Makes room for steps over rows->capacity rows (rows->len if that is NULL). Call it for each layer
  * that retrieves, after index_reserve(). Returns 0, or KV_ENOMEM. */
@@ -125,7 +137,7 @@ void retrieve_launched(struct retrieval *, uint32_t l, const struct layer_rows *
     const struct layer_index *x, uint32_t window);
 
 /* Returns the candidates (index.h) that the last retrieve() has read, those that are always read
- * included; NULL: it has read all rows. Valid until the next one. */
+ * included, a list for each choice; NULL: it has read all rows. Valid until the next one. */
 const struct chosen *retrieval_chosen(const struct retrieval *);
 /* Returns the sums so far, [L][G]. Waits for the device if it fetches offloaded rows. */
 const struct retrieval_stats *retrieval_stats(const struct retrieval *);

@@ -20,10 +20,22 @@ struct last_read {
 	uint8_t *chose;                /* [L][G] 1: it left rows out; 0: bits are undefined */
 };
 
+/* PER_QUERY_HEAD: the one KV head of a layer, from which each query head reads rows of its own */
+struct query_heads {
+	/* rows as those of a KV head for each query head, which all begin at the same row; start
+	 * and len belong to this struct, host [H] */
+	struct layer_rows rows;
+	struct chosen united;          /* the rows that any query head has chosen, once */
+	struct chosen placed;          /* the choices, as rows of an offloaded layer's slots */
+	/* host [stride]: a mark, or a place, of each row; united.at; a list of one query head */
+	uint32_t *row, *list, *own;
+};
+
 /* specontext: the scores that the head gives for a step */
 struct specontext {
 	float *score;                  /* device [H of the head][stride] */
-	float *joint;                  /* device [G][stride] of each position; +inf: always read */
+	/* device [lists][stride] of each position; +inf: always read */
+	float *joint;
 	float *always;                 /* host [sinks or recent + 1] +inf */
 	size_t stride;
 	uint32_t heads;                /* heads that score has room for */
@@ -40,24 +52,27 @@ struct retrieval {
 	struct retrieval_options opt;
 	const struct retrieval_method *method;
 	uint32_t L, H, G, E;
+	uint32_t lists;                /* choices of a layer: G, or (PER_QUERY_HEAD) H */
 	enum kv_dtype dtype;
 	const double *freq;            /* device [E/2] */
 
 	size_t stride;                 /* of the lists below, from retrieve_stride() */
 	float *score;                  /* device [H][stride] of entries; ranks reduce it in place */
-	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
-	float *candidate;              /* device [G][stride] */
-	struct chosen chosen, best;
+	float *joint;                  /* device [lists][stride]; [0] is +inf, the scores follow */
+	float *candidate;              /* device [lists][stride] */
+	struct chosen chosen, best;    /* a list for each choice */
 	/* rows to choose from: those of the layer, with the lengths seen */
 	struct layer_rows view;
 	/* shadow: the rows of the chosen chunks; quest-eval: the rows of last pages */
 	struct layer_rows copy;
-	uint32_t *n, *always;          /* host [G] number of candidates; of these with label 0 */
+	/* host [lists] number of candidates; of these with label 0 */
+	uint32_t *n, *always;
 	uint32_t most;                 /* struct counts of n */
-	/* host [G] how many of the first rows the choice is from: all, or all before a partial last
-	 * candidate that was not chosen */
+	/* host [lists] how many of the first rows the choice is from: all, or all before a partial
+	 * last candidate that was not chosen */
 	uint32_t *seen;
 	struct last_pages last;
+	struct query_heads each;
 	struct specontext specontext;
 	struct offload *offload;      /* NULL: all rows are on the device */
 	uint64_t *offload_bytes;      /* host [G] */
@@ -66,7 +81,7 @@ struct retrieval {
 	int capturing;                 /* retrieval_capture(): count nothing */
 	int whole;                     /* the last step has read all rows */
 	float *logits;                 /* audit, host [H][stride] */
-	uint32_t *list, *best_list;    /* audit, overlap, host [stride]: of a KV head */
+	uint32_t *list, *best_list;    /* audit, overlap, host [stride]: of a choice */
 	struct last_read before;
 };
 
@@ -78,7 +93,8 @@ struct retrieval_method {
 	    const struct layer_index *);
 	/* Called after topk(). */
 	void (*after_topk)(struct retrieval *);
-	/* In place of rank() and after_topk(): t->chosen <- the choice. */
+	/* In place of rank() and after_topk(): t->chosen <- the choice; of rows that
+	 * retrieve_each() has returned. */
 	void (*choose)(struct retrieval *, const struct layer_rows *);
 	/* Makes room for steps over `most` rows of a KV head. Returns 0, or KV_ENOMEM. */
 	int (*reserve)(struct retrieval *, const struct layer_index *, uint64_t most);
@@ -130,6 +146,21 @@ int retrieve_reserve_copy(struct retrieval *, uint64_t rows);
 void retrieve_copy_as(struct retrieval *, const struct layer_rows *rows);
 void specontext_free(struct retrieval *);
 
+/* ---- rows for each query head; with PER_KV_HEAD these return what they get, or do nothing ---- */
+
+/* Returns rows with a KV head for each choice of a layer; valid until the next call. */
+const struct layer_rows *retrieve_each(struct retrieval *, const struct layer_rows *);
+/* Allocates the lists of stride elements. Returns 0, or KV_ENOMEM. */
+int retrieve_reserve_each(struct retrieval *, size_t stride);
+void retrieve_free_each(struct retrieval *);
+/* Makes the list of the rows that any choice has, after topk(). */
+void retrieve_unite(struct retrieval *);
+/* Returns the rows that a step reads, a list for each KV head. */
+const struct chosen *retrieve_read(const struct retrieval *);
+/* Returns the choices as rows of an offloaded layer's slots; there: where the rows that
+ * retrieve_read() has returned are. */
+const struct chosen *retrieve_placed(struct retrieval *, const struct chosen *there);
+
 /* retrieve_begin() of an offloaded layer; t->whole is set. If rows could not be read, o is 0 and
  * the store has the message. */
 struct attention retrieve_offloaded(struct retrieval *, uint32_t l, float *o, const struct query *,
@@ -137,9 +168,11 @@ struct attention retrieve_offloaded(struct retrieval *, uint32_t l, float *o, co
 
 /* Stores the bytes that the steps of offloaded layers have fetched so far in t->stats. */
 void retrieve_count_fetched(const struct retrieval *);
-/* Returns how many rows the chosen candidates of KV head g have. A partial last candidate is one of
+/* Returns how many rows the chosen candidates of choice c have. A partial last candidate is one of
  * them, or its rows are not among t->seen. */
-uint64_t retrieve_chosen_rows(const struct retrieval *, uint32_t g);
+uint64_t retrieve_chosen_rows(const struct retrieval *, uint32_t c);
+/* Returns how many rows of KV head g a step reads that leaves rows out. */
+uint64_t retrieve_rows_read(const struct retrieval *, uint32_t g);
 /* Count what a step of layer l has read: all rows; or the choice. */
 void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *rows,

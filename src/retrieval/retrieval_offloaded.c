@@ -17,12 +17,14 @@ retrieval_use_offload(struct retrieval *t, struct offload *offload)
 
 /* Rows that an index does not cover, and appended ones, need no slot. */
 uint64_t
-retrieval_slots(const struct retrieval_options *o, const struct layer_index *x)
+retrieval_slots(const struct retrieval_options *o, const struct layer_index *x,
+    uint32_t query_heads)
 {
 	const struct retrieval_method *method = retrieval_method(o->method);
 	const uint64_t least = method->slots != NULL ? method->slots(o, x) : 0;
+	const uint64_t most = (uint64_t)o->budget * (o->per == PER_QUERY_HEAD ? query_heads : 1);
 
-	return o->budget > least ? o->budget : least;
+	return most > least ? most : least;
 }
 
 /* Starts fetching the selected rows; for ShadowKV without the keys that rebuild() makes. Returns 0
@@ -30,7 +32,8 @@ retrieval_slots(const struct retrieval_options *o, const struct layer_index *x)
 static int
 start(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
 {
-	struct offload_step step = { .chosen = t->whole ? NULL : &t->chosen, .rows = &t->view };
+	struct offload_step step = { .chosen = t->whole ? NULL : retrieve_read(t),
+		.rows = &t->view };
 
 	t->view = *rows;
 	t->view.len = t->whole ? rows->len : t->seen;
@@ -63,15 +66,19 @@ retrieve_offloaded(struct retrieval *t, uint32_t l, float *o, const struct query
 	struct attention a = { .o = o, .query = *query, .rows = &t->offload->layer[l].device_rows };
 
 	if (!t->whole)
-		retrieve_choose(t, query, t->opt.method == RETRIEVE_SPECONTEXT ? rows :
-		    offload_tail(t->offload, l, rows), x);
+		retrieve_choose(t, query, t->opt.method == RETRIEVE_SPECONTEXT ?
+		    retrieve_each(t, rows) : offload_tail(t->offload, l, rows), x);
 	if (!t->offload->layer[l].begun && !start(t, l, rows, x))
 		return (struct attention){ .rows = NULL };
 	if ((a.chosen = offload_wait(t->offload, l)) == NULL) {
 		t->ops->clear(t->dev, o, (size_t)t->H * t->E * sizeof *o);
 		return (struct attention){ .rows = NULL };
 	}
-	if (t->method->attend != NULL && !t->whole)
+	if (t->whole)
+		return a;
+	if (t->method->attend != NULL)
 		return t->method->attend(t, o, query, a.rows, a.chosen, x);
+	a.chosen = retrieve_placed(t, a.chosen);
+	a.rows = retrieve_each(t, a.rows);
 	return a;
 }

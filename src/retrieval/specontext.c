@@ -3,8 +3,10 @@
  *
  * SpeContext (Xu et al. 2025), section 4.3: the attention weights of the retrieval head over all
  * tokens, for each query head; the maximum over the query heads of a KV head of the model (GQA,
- * MQA); the best of these within the budget, and the same tokens in every layer. In a layer that
- * has lost rows, the remaining ones compete by the scores of their positions. */
+ * MQA); the best of these within the budget, and the same tokens in every layer. With latent
+ * attention a query head of the model has a choice of its own (MLA), from the weights of the query
+ * heads of the retrieval head that belong to it. In a layer that has lost rows, the remaining ones
+ * compete by the scores of their positions. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -42,7 +44,7 @@ specontext_reserve(struct retrieval *t, const struct head_keys *text)
 		return KV_OK;
 	specontext_free(t);
 	a->score = t->ops->alloc(t->dev, text->head->H * stride * sizeof *a->score);
-	a->joint = t->ops->alloc(t->dev, t->G * stride * sizeof *a->joint);
+	a->joint = t->ops->alloc(t->dev, t->lists * stride * sizeof *a->joint);
 	a->always = malloc(n * sizeof *a->always);
 	if (a->score == NULL || a->joint == NULL || a->always == NULL) {
 		specontext_free(t);
@@ -60,10 +62,10 @@ static void
 always_read(struct retrieval *t, uint32_t first, uint32_t n)
 {
 	struct specontext *a = &t->specontext;
-	uint32_t g;
+	uint32_t c;
 
-	for (g = 0; n > 0 && g < t->G; g++)
-		t->ops->put(t->dev, a->joint + g * a->stride + first, a->always,
+	for (c = 0; n > 0 && c < t->lists; c++)
+		t->ops->put(t->dev, a->joint + c * a->stride + first, a->always,
 		    n * sizeof *a->always);
 }
 
@@ -75,7 +77,7 @@ specontext_score(struct retrieval *t, struct head_keys *text)
 	const uint32_t n = keys->len[0], recent = t->opt.recent > 0 ? t->opt.recent : 1;
 	struct specontext *a = &t->specontext;
 	struct query query = { .N = 1, .H = h->H };
-	uint32_t g;
+	uint32_t c;
 
 	if (t->opt.method != RETRIEVE_SPECONTEXT)
 		return;
@@ -86,10 +88,10 @@ specontext_score(struct retrieval *t, struct head_keys *text)
 		return;
 	query.q = head_keys_query(text);
 	t->ops->key_scores(t->dev, a->score, a->stride, &query, keys);
-	for (g = 0; g < t->G; g++)
-		t->n[g] = n;
+	for (c = 0; c < t->lists; c++)
+		t->n[c] = n;
 	t->ops->group_reduce(t->dev, a->joint, a->score, a->stride, (struct counts){ t->n, 0 },
-	    NULL, h->H, t->G, t->opt.reduce);
+	    NULL, h->H, t->lists, t->opt.reduce);
 	always_read(t, 0, t->opt.sinks < n ? t->opt.sinks : n);
 	always_read(t, recent < n ? n - recent : 0, recent < n ? recent : n);
 	a->bytes = n * (uint64_t)h->G * h->E * kv_dtype_size(keys->dtype) / t->G;
@@ -111,7 +113,7 @@ has_all(const struct layer_rows *rows, uint32_t n)
 static void
 score_rows(struct retrieval *t, const struct layer_rows *rows)
 {
-	const uint32_t G = t->G;
+	const uint32_t G = rows->heads;
 	const uint64_t apart = G > 1 ? rows->start[1] - rows->start[0] : 0;
 	const struct specontext *a = &t->specontext;
 	uint32_t g;
@@ -132,15 +134,16 @@ score_rows(struct retrieval *t, const struct layer_rows *rows)
 static void
 choose_from_all(struct retrieval *t)
 {
-	uint32_t g;
+	uint32_t c;
 
 	t->chosen.rows = 1;
-	for (g = 0; g < t->G; g++) {
-		t->n[g] = t->specontext.n;
-		t->chosen.n[g] = t->specontext.n < t->opt.budget ? t->specontext.n : t->opt.budget;
+	for (c = 0; c < t->lists; c++) {
+		t->n[c] = t->specontext.n;
+		t->chosen.n[c] = t->specontext.n < t->opt.budget ? t->specontext.n : t->opt.budget;
 	}
 	t->ops->topk(t->dev, &t->chosen, t->specontext.joint, t->specontext.stride,
-	    (struct counts){ t->n, 0 }, t->G);
+	    (struct counts){ t->n, 0 }, t->lists);
+	retrieve_unite(t);
 	t->specontext.chosen = 1;
 }
 
@@ -149,10 +152,10 @@ choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 {
 	struct specontext *a = &t->specontext;
 	const int all = has_all(rows, a->n);
-	uint32_t g;
+	uint32_t c;
 
-	for (g = 0; g < t->G; g++)
-		retrieve_set_choice(t, rows, g, 1, 0, t->opt.budget);
+	for (c = 0; c < t->lists; c++)
+		retrieve_set_choice(t, rows, c, 1, 0, t->opt.budget);
 	if (all && a->chosen)
 		return;
 	if (all) {
@@ -162,7 +165,9 @@ choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 	score_rows(t, rows);
 	if (t->offload != NULL)         /* fetches ahead still read t->chosen */
 		offload_wait_all(t->offload);
-	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, (struct counts){ t->n, 0 }, t->G);
+	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, (struct counts){ t->n, 0 },
+	    t->lists);
+	retrieve_unite(t);
 	a->chosen = 0;
 }
 
@@ -181,7 +186,8 @@ specontext_prefetch(struct retrieval *t, uint32_t l, const struct layer_rows *ro
 		t->specontext.started = 0;
 	}
 	t->specontext.started |= offload_start(t->offload, l, &(struct offload_step){
-	    .chosen = &t->chosen, .rows = rows, .ahead = 1, .same = t->specontext.started });
+	    .chosen = retrieve_read(t), .rows = rows, .ahead = 1,
+	    .same = t->specontext.started });
 }
 
 /* Adds what the head has read for all layers to the first layer that chooses. */

@@ -79,9 +79,9 @@ bench_matmuls(const char *products)
 
 /* Decoding: one pass over many matrices, together as large as the buffer that measures memory */
 static void
-bench_gemv(const char *big, uint32_t N, uint32_t in, uint32_t out)
+bench_gemv(const char *big, enum weight_type type, uint32_t N, uint32_t in, uint32_t out)
 {
-	const size_t bytes = (size_t)in * out * 2, count = BENCH_BIG / bytes;
+	const size_t bytes = weight_row_bytes(type, in) * out, count = BENCH_BIG / bytes;
 	float *x = fill((size_t)N * in, KV_F32), *y = fill((size_t)N * out, KV_F32);
 	double ours[ROUNDS], peer[ROUNDS], t;
 	char what[64];
@@ -91,7 +91,7 @@ bench_gemv(const char *big, uint32_t N, uint32_t in, uint32_t out)
 	for (r = 0; r < ROUNDS; r++) {
 		t = bench_now();
 		for (i = 0; i < count; i++) {
-			struct mat w = { big + i * bytes, WEIGHT_BF16, out, in };
+			struct mat w = { big + i * bytes, type, out, in };
 
 			cpu_ops.matmul(dev, y, x, &w, NULL, N, 0);
 		}
@@ -100,11 +100,29 @@ bench_gemv(const char *big, uint32_t N, uint32_t in, uint32_t out)
 		bench_read_all(big, count * bytes);
 		peer[r] = bench_now() - t;
 	}
-	snprintf(what, sizeof what, "matmul bf16, N %u, in %u, out %u; reading", N, in, out);
+	snprintf(what, sizeof what, "matmul %s, N %u, in %u, out %u; reading",
+	    weight_type_name(type), N, in, out);
 	bench_report(what, "GB/s", 1e-9 * (double)(count * bytes) / bench_median(ours),
 	    1e-9 * (double)(count * bytes) / bench_median(peer));
 	cpu_ops.free(dev, x);
 	cpu_ops.free(dev, y);
+}
+
+static void
+bench_gemvs(const char *big)
+{
+	/* as scales of blocks, the bytes of bf16 numbers are f16 numbers of normal size */
+	static const enum weight_type blocks[] = { WEIGHT_Q4_0, WEIGHT_Q5_0, WEIGHT_Q8_0,
+		WEIGHT_Q4_K, WEIGHT_Q5_K, WEIGHT_Q6_K };
+	size_t i;
+
+	bench_gemv(big, WEIGHT_BF16, 1, 2048, 2048);
+	bench_gemv(big, WEIGHT_BF16, 1, 2048, 8192);
+	bench_gemv(big, WEIGHT_BF16, 1, 8192, 2048);
+	bench_gemv(big, WEIGHT_BF16, 4, 2048, 8192);
+	bench_gemv(big, WEIGHT_BF16, 8, 2048, 8192);
+	for (i = 0; i < sizeof blocks / sizeof *blocks; i++)
+		bench_gemv(big, blocks[i], 1, 2048, 8192);
 }
 
 /* ---- attention ---- */
@@ -264,11 +282,7 @@ main(int argc, char *argv[])
 	printf("%s; medians of %d rounds\n", cpu_ops.describe(dev), ROUNDS);
 	bench_matmuls("bf16 x f32");
 	big = fill(BENCH_BIG / 2, KV_BF16);
-	bench_gemv(big, 1, 2048, 2048);
-	bench_gemv(big, 1, 2048, 8192);
-	bench_gemv(big, 1, 8192, 2048);
-	bench_gemv(big, 4, 2048, 8192);
-	bench_gemv(big, 8, 2048, 8192);
+	bench_gemvs(big);
 	bench_decode(big, 32, 8, 64, 32768);
 	bench_decode(big, 32, 8, 128, 32768);
 	bench_prefill(big, 32, 8, 64, 4096);

@@ -297,6 +297,12 @@ check_json(void)
 	check(kv_head_from_json(&b, json, strlen(json) - 1, text, sizeof text) == KV_ECORRUPT &&
 	    strstr(text, "not JSON") != NULL, "%s", text);
 	free(json);
+	a.reserved[15] = 1;
+	check(kv_head_to_json(&a, &json) == KV_EINVAL && json == NULL, "a reserved field");
+	a.reserved[15] = 0;
+	a.model.reserved[0] = 1;
+	check(kv_head_to_json(&a, &json) == KV_EINVAL && json == NULL, "one of the model");
+	a.model.reserved[0] = 0;
 	a.model.layers = 0;
 	check(kv_head_to_json(&a, &json) == KV_EINVAL && json == NULL, "no layers");
 }

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #ifndef VECTORS

@@ -9,8 +9,9 @@ if nm "$1" | grep -E "$unwanted"; then
 	echo "0 passed, 1 failed"
 	exit 1
 fi
-if nm -D --defined-only "$2" | grep -vE ' kv_[a-z0-9_]+$'; then
-	echo "FAILED: $2 exports names without kv_"
+# The version itself is a name (A).
+if nm -D --defined-only "$2" | grep -vE ' (kv_[a-z0-9_]+@@KVFILE_[0-9.]+|A KVFILE_[0-9.]+)$'; then
+	echo "FAILED: $2 exports names without kv_, or without a version"
 	echo "1 passed, 1 failed"
 	exit 1
 fi

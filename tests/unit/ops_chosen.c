@@ -9,8 +9,9 @@
 #define BEHIND 3                     /* rows behind the longest head, entries behind a list */
 #define FAR 4000000000u              /* behind the last position */
 
-/* ONE_LONG: some, and KV heads but the first have one row or none */
-enum which { SOME, NONE, ALL, ONE_LONG };
+/* ONE_LONG: some, and KV heads but the first have one row or none. SHARED: some, of rows that all
+ * KV heads share */
+enum which { SOME, NONE, ALL, ONE_LONG, SHARED };
 
 struct shape {
 	uint32_t H, G, E, S;         /* S rows of the longest head */
@@ -27,7 +28,7 @@ struct sample {
 	float *q, *k, *v, *picked_k, *picked_v;
 	uint32_t *pos, *picked_pos, *number;        /* number: of the row in its KV head */
 	uint32_t len[64], picked[64], cap;
-	uint64_t start[64];
+	uint64_t start[64], own[64];
 	uint32_t *at, n[64];
 	size_t stride, rows;
 };
@@ -47,8 +48,12 @@ make_cache(struct sample *c, const struct shape *s)
 	round_to(c->v, s->type, c->rows * E);
 	c->pos = malloc((c->rows + 1) * 4);
 	for (g = 0; g < s->G; g++) {
-		c->start[g] = g * c->cap;
-		c->len[g] = g == 0 ? s->S : s->which == ONE_LONG ? g % 2 : draw(s->S + 1);
+		c->own[g] = g * c->cap;
+		c->start[g] = s->which == SHARED ? 0 : c->own[g];
+		c->len[g] = g == 0 || s->which == SHARED ? s->S :
+		    s->which == ONE_LONG ? g % 2 : draw(s->S + 1);
+		if (s->which == SHARED && g > 0)
+			continue;
 		for (r = 0; r < c->cap; r++) {
 			row = c->start[g] + r;
 			c->pos[row] = (uint32_t)(r == 0 ? 5 : c->pos[row - 1] + 1 + draw(3));
@@ -84,7 +89,7 @@ make_choice(struct sample *c, const struct shape *s)
 			c->at[g * c->stride + c->n[g]++] = (uint32_t)i;
 			for (r = i * s->entry; r < (i + 1) * s->entry && r < c->len[g]; r++) {
 				from = c->start[g] + r;
-				to = c->start[g] + c->picked[g]++;
+				to = c->own[g] + c->picked[g]++;
 				memcpy(c->picked_k + to * E, c->k + from * E, E * 4);
 				memcpy(c->picked_v + to * E, c->v + from * E, E * 4);
 				c->picked_pos[to] = c->pos[from];
@@ -146,7 +151,7 @@ free_rows(struct device *d, struct layer_rows *r)
 static void
 name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
-	static const char *const which[] = { "some", "none", "all", "one long" };
+	static const char *const which[] = { "some", "none", "all", "one long", "shared" };
 
 	snprintf(what, size, "%s H %u/%u E %u S %u entry %u %s %s softcap %g%s", op, s->H, s->G,
 	    s->E, s->S, s->entry, which[s->which], kv_dtype_name(s->type), s->softcap,
@@ -191,7 +196,7 @@ test_attend_chosen(const struct shape *s)
 
 	make_sample(&c, s);
 	name_case(what, sizeof what, "attend_chosen", s);
-	ref = (struct ref_rows){ c.picked_k, c.picked_v, c.picked_pos, c.start, c.picked, s->G,
+	ref = (struct ref_rows){ c.picked_k, c.picked_v, c.picked_pos, c.own, c.picked, s->G,
 		s->E };
 	host = (struct query){ .q = c.q, .pos = &far, .N = 1, .H = s->H, .softcap = s->softcap,
 		.sinks = s->sinks ? sinks : NULL };
@@ -462,9 +467,12 @@ test_rebuild_tiles(void)
 	static const uint32_t E[] = { 16, 64, 80, 96, 128, 144, 256 };
 	static const uint32_t rank[] = { 8, 32, 40, 96, 160 };
 	static const uint32_t S[] = { 1, 63, 64, 65, 129 };
-	struct shape s;
+	struct shape s = { 8, 2, 128, 3000, 8, SOME, KV_BF16, 1, 0, 0 };
 	size_t i;
 
+	test_rebuild(&s, 160, 8);
+	s.type = KV_F32;
+	test_rebuild(&s, 160, 8);
 	for (i = 0; i < 35; i++) {
 		s = (struct shape){ 6, 3, E[i % 7], S[(i + i / 5) % 5], 1 + i % 3,
 			i % 2 ? SOME : ALL, i % 3 ? KV_BF16 : KV_F16, 1, 0, 0 };
@@ -473,6 +481,20 @@ test_rebuild_tiles(void)
 	}
 	s = (struct shape){ 2, 2, 130, 65, 1, ALL, KV_F32, 1, 0, 0 };      /* two tiles of pairs */
 	test_rebuild(&s, 17, 1);
+}
+
+/* Choices of query heads, of one KV head */
+static void
+test_shared(void)
+{
+	static const struct shape shared[] = {
+		{ 3, 3, 72, 300, 1, SHARED, KV_F32, 1, 0, 0 },
+		{ 16, 16, 128, 3000, 1, SHARED, KV_BF16, 1, 0, 0 },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof shared / sizeof shared[0]; i++)
+		test_attend_chosen(&shared[i]);
 }
 
 void
@@ -533,9 +555,6 @@ test_chosen(void)
 		test_attend_chosen(&more[i]);
 		test_gather(&more[i], 1);
 	}
-	s = (struct shape){ 8, 2, 128, 3000, 8, SOME, KV_BF16, 1, 0, 0 };
-	test_rebuild(&s, 160, 8);
-	s.type = KV_F32;
-	test_rebuild(&s, 160, 8);
 	test_rebuild_tiles();
+	test_shared();
 }

@@ -1,0 +1,25 @@
+# make dist, make install-strip, make help. A release: CONTRIBUTING.md.
+
+# Without time, owner or order of the machine: the same commit gives the same bytes.
+DIST = $(O)/kvpipe-$(VERSION).tar.gz
+#? dist            the sources of the last commit as build/kvpipe-VERSION.tar.gz
+dist:
+	@mkdir -p $(O)
+	git archive --format=tar --prefix=kvpipe-$(VERSION)/ HEAD | gzip -9n >$(DIST)
+
+#? check           the same as test
+check: test
+
+#? install-strip   install, without symbols for debuggers
+STRIP = strip
+install-strip:
+	+$(MAKE) --no-print-directory install \
+	    INSTALL_PROGRAM='$(INSTALL) -s --strip-program=$(STRIP)'
+
+# What stands behind #? in the makefiles
+#? help            these lines
+help:
+	@echo 'make [O=build] [PREFIX=/usr/local] [DESTDIR=] [GPU=auto|0|1] [CC=] [CFLAGS=] TARGET'
+	@sed -n 's/^#? /  /p' Makefile $(sort $(wildcard *.mk)) $(sort $(wildcard tests/*.mk))
+
+.PHONY: dist check install-strip help
