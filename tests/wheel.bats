@@ -219,7 +219,7 @@ installed() {
 	installed
 	python -m pip -q --disable-pip-version-check install --no-index --no-deps --no-compile --target t "$WHEEL"
 	run -0 env PYTHONPATH="$PWD/t" "$PYTHON" -m kvpipe.demo
-	assert_line --index 0 "In a folder with $PWD/t/share/kvpipe/{demo-model,prompts}:"
+	assert_line --index 0 "In a folder with $PWD/t/share/kvpipe/examples/{demo-model,prompts}:"
 	assert_equal "${lines[-1]}" ' L047'
 }
 
