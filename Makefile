@@ -1,7 +1,7 @@
 # kvpipe: make, make test, make install PREFIX= DESTDIR=. Everything built goes to $(O).
 
 VERSION = 0.2.0
-# of libkvfile.so; libkvfile(3), COMPATIBILITY, says when it grows
+# of libkvfile.so; libkvfile(3), Compatibility, says when it grows
 SOVERSION = 1
 O = build
 # make takes no names with spaces. The tree may stand in a folder that has some:
@@ -62,8 +62,9 @@ endif
 
 # The libraries that are not installed are folders of src/:
 # #include "cache/cache.h" is src/cache/cache.h.
-includes = -I. -Isrc
-std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
+includes = -I. -Isrc $(module_cflags)
+# Offsets in files have 64 bits, on processors with 32, too.
+std = -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP $(includes)
 
 # libkvfile/ cpu/ gpu/ and most folders of src/ become one archive each; those from ops/ to
@@ -91,6 +92,7 @@ $(error $(PKG_CONFIG) does not find $(not_found): $(deps))
 endif
 endif
 
+module_cflags := $(shell $(PKG_CONFIG) --cflags $(modules) 2>/dev/null)
 kvfile_libs = $(shell $(PKG_CONFIG) --libs $(kvfile_modules))
 cuda_libs = $(if $(with_gpu),-L$(CUDA)/lib64 -lcudart_static -lstdc++ -ldl -lrt -lpthread)
 model_libs = $(shell $(PKG_CONFIG) --libs $(model_modules))
@@ -203,9 +205,10 @@ model_a = $(O)/libmodel.a $(O)/libtokenizer.a $(O)/libchat.a
 engine_a = $(O)/libengine.a
 cli_a = $(O)/libcli.a
 
-# A program takes from the archives what it uses. What it must not use is kept from it by the
-# libraries that it is linked with: without device_libs there is no device, without model_libs no
-# tokenizer. Likewise the programs of a wheel (wheel.mk).
+# A program takes from the archives what it uses. What it must not use is kept from it, archives and
+# libraries: without device_libs there is no device, without model_libs no tokenizer. So programs
+# that only work on files can be built where oneDNN, PCRE2 and utf8proc are not.
+# Likewise the programs of a wheel (wheel.mk).
 both = $(1:%=$(O)/%) $(1:%=$(O)/wheel/bin/%)
 libs = $(kvfile_libs) -lm
 $(call both,$(DEVICE_TOOLS)): libs = $(kvfile_libs) $(device_libs)
@@ -213,7 +216,10 @@ $(call both,$(TEXT_TOOLS)): libs = $(model_libs) $(kvfile_libs) -lm
 $(call both,$(MODEL_TOOLS)): libs = $(model_libs) $(kvfile_libs) $(device_libs)
 # eigenvectors
 $(call both,kv-index): libs += $(lapack_libs)
-$(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
+file_tool_a = $(O)/libmodel.a $(O)/src/tokenizer/utf8.o
+tool_a = $(cli_a) $(engine_a) $(if $(filter $(FILE_TOOLS),$(1)),$(file_tool_a),$(model_a)) \
+	$(if $(filter $(DEVICE_TOOLS) $(MODEL_TOOLS),$(1)),$(device_a)) $(file_a)
+$(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $$(call tool_a,$$*)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
 
 # All of them; this one is written before fish's. It is empty where the programs,

@@ -3,11 +3,12 @@
 #
 # usage: deps.sh [--list] group ...
 #
-# Groups: build, test, ci; model, to fetch a real model (examples/smollm2.sh); real, to make a
-# folder of it (examples/smollm2/folder.sh). This file is the one place that knows the packages
-# (names of Debian 12; Ubuntu has the same). What is there is found by looking for the thing itself,
-# not for the package, so that it also works where there is no dpkg. What is missing is installed
-# with apt-get, as root or through sudo; where that cannot be, it is named and the exit code is 1.
+# Groups: build, test, ci; portability, for tests/portability.sh; model, to fetch a real model
+# (examples/smollm2.sh); real, to make a folder of it (examples/smollm2/folder.sh). This file is the
+# one place that knows the packages (names of Debian 12; Ubuntu has the same). What is there is
+# found by looking for the thing itself, not for the package, so that it also works where there is
+# no dpkg. What is missing is installed with apt-get, as root or through sudo; where that cannot be,
+# it is named and the exit code is 1.
 # --list prints the packages of the groups and does nothing.
 set -eu
 export LC_ALL=C CDPATH=
@@ -52,8 +53,14 @@ table() {
 		ci|libomp-dev|openmp clang|OpenMP for clang
 		ci|libclang-rt-dev|clang -fsanitize=address,undefined|its sanitizers, and libFuzzer
 		ci|abigail-tools|command abidiff|compares the ABI of libkvfile
+		portability|gcc-aarch64-linux-gnu|command aarch64-linux-gnu-gcc|another processor
+		portability|qemu-user-static|command qemu-aarch64-static|runs its programs
+		portability|musl-tools|command musl-gcc|another C library
+		portability|dpkg-dev|command dpkg-source|unpacks the libraries for musl
 		ci|debootstrap|command debootstrap|a minimal Debian to try the README in
 	END
+	# gcc -m32; gcc-multilib does not go with compilers for other processors
+	echo "portability|lib32gcc-$(gcc -dumpversion 2>/dev/null)-dev|libgcc -m32|32 bits"
 	# gcc brings its own
 	clang=$(cc --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\).*/\1/p')
 	[ -z "$clang" ] ||
@@ -73,6 +80,7 @@ there() {
 	module)       pkg-config --exists "$2" 2>/dev/null ;;
 	header)       echo "#include <$2>" | cc -E - >/dev/null 2>&1 ;;
 	file)         [ -e "$2" ] ;;
+	libgcc)       [ -e "$(gcc "$2" -print-file-name=libgcc.a 2>/dev/null)" ] ;;
 	python)       /usr/bin/python3 -c "import $2" 2>/dev/null ;;
 	openmp)       links "#include <omp.h>
 	                     int main(void) { return omp_get_max_threads() == 0; }" "$2" -fopenmp ;;

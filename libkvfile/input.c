@@ -14,6 +14,8 @@
 
 #define PIPE_SIZE (1 << 20)     /* the largest size without privileges; fewer context switches */
 
+_Static_assert(sizeof(off_t) == 8, "offsets in files have 64 bits: -D_FILE_OFFSET_BITS=64");
+
 int
 kv_input_open(struct kv_input *in, int fd)
 {

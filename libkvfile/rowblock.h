@@ -6,6 +6,13 @@
 
 #include "dtype.h"
 
+#include <float.h>
+
+/* 80387 instructions round later, or twice, and codes become others. */
+#if FLT_EVAL_METHOD != 0
+#error "every operation on a float must be rounded by itself: on i386 -msse2 -mfpmath=sse"
+#endif
+
 static inline void
 kv_put_half(unsigned char *to, float x)
 {

@@ -1,5 +1,5 @@
 # make abi-check: compares the ABI of libkvfile.so with that of the last release, libkvfile/abi/.
-# make abi: writes it anew, after a change that libkvfile(3), COMPATIBILITY, allows, or with another
+# make abi: writes it anew, after a change that libkvfile(3), Compatibility, allows, or with another
 # SOVERSION. Look at the difference before you commit it.
 #
 # x86_64.xml is what abidw, of libabigail, says of the functions and of the types that they reach;
@@ -61,7 +61,7 @@ else
 	}
 	@echo "libkvfile.so has the ABI of $(abi)."
 endif
-abi_changed = The ABI of libkvfile.so has changed. If libkvfile(3), COMPATIBILITY, allows it, \
+abi_changed = The ABI of libkvfile.so has changed. If libkvfile(3), Compatibility, allows it, \
 	make abi writes it to $(abi); else SOVERSION grows, too.
 
 .PHONY: abi abi-check abi-library

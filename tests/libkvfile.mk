@@ -9,9 +9,9 @@ $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
 $(patsubst %,$(O)/tests/unit/kvfile_%.o,dump keyindex vectors): \
-    CPPFLAGS += -DVECTORS=$(call c_string,$(CURDIR)/formats/vectors)
+    override CPPFLAGS += -DVECTORS=$(call c_string,$(CURDIR)/formats/vectors)
 $(O)/tests/unit/kvfile_sample.o: \
-    CPPFLAGS += -DFIXTURES=$(call c_string,$(CURDIR)/tests/fixtures/rows)
+    override CPPFLAGS += -DFIXTURES=$(call c_string,$(CURDIR)/tests/fixtures/rows)
 
 # Looks at the archives that were built; a sanitizer's own symbols are none of ours.
 $(O)/tests/unit/kvfile_symbols: tests/unit/kvfile_symbols.sh $(O)/libkvfile.a $(O)/libkvfile.so

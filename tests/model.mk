@@ -15,7 +15,7 @@ UNIT_TESTS += $(model_unit)
 $(model_unit): %: %.o $(model_folder_o) $(O)/libkvfile.a
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 $(O)/tests/unit/model_quantised.o: \
-    CPPFLAGS += -DQUANTISED=$(call c_string,$(CURDIR)/tests/fixtures/quantised)
+    override CPPFLAGS += -DQUANTISED=$(call c_string,$(CURDIR)/tests/fixtures/quantised)
 
 # These need a whole model and a backend.
 model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_index \
@@ -23,7 +23,8 @@ model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_in
 UNIT_TESTS += $(model_whole)
 $(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)
-$(model_whole:=.o): CPPFLAGS += -DDEMO_MODEL=$(call c_string,$(abspath examples/demo-model))
+$(model_whole:=.o): \
+    override CPPFLAGS += -DDEMO_MODEL=$(call c_string,$(abspath examples/demo-model))
 
 # make oracle TRAIN_PYTHON=/folder/of/venv/bin/python: every family against transformers; 10 minutes
 #? oracle          every model family beside transformers

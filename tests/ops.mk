@@ -6,7 +6,7 @@ UNIT_TESTS += $(O)/tests/unit/ops
 ops_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/ops*.c))
 
 $(O)/tests/unit/ops_blocks.o: \
-    CPPFLAGS += -DFIXTURES=$(call c_string,$(CURDIR)/tests/fixtures/blocks)
+    override CPPFLAGS += -DFIXTURES=$(call c_string,$(CURDIR)/tests/fixtures/blocks)
 
 $(O)/tests/unit/ops: $(ops_o) $(O)/src/ops/compose.o $(device_a) $(types_o)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)

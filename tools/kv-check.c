@@ -137,6 +137,5 @@ main(int argc, char **argv)
 		if (status == EXIT_OK)
 			status = this;
 	}
-	finish();
-	return status;
+	return finish_with(status);
 }

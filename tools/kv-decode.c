@@ -595,6 +595,5 @@ main(int argc, char **argv)
 	evict_cache_free(&evictor);
 	if (s.model != NULL)
 		session_close(&s);
-	finish();
-	return status;
+	return finish_with(status);
 }

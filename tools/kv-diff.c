@@ -307,6 +307,5 @@ main(int argc, char **argv)
 		two_scores(argv[first], argv[first + 1]);
 	else
 		other = two_snapshots(argv[first], argv[first + 1]);
-	finish();
-	return exit_code && other ? EXIT_RUN : EXIT_OK;
+	return finish_with(exit_code && other ? EXIT_RUN : EXIT_OK);
 }

@@ -280,7 +280,7 @@ misused(const char *fmt, ...)
 	message(fmt, ap);
 	va_end(ap);
 	print_usage(stderr);
-	exit(EXIT_USAGE);
+	exit(ends_with(EXIT_USAGE));
 }
 
 /* Prints an option and its help, whose further lines are indented, in lines of at most WIDTH. */

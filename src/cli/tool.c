@@ -127,15 +127,17 @@ occupy_standard_descriptors(void)
 			(void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
-/* malloc() reserves 64 MiB of addresses for each thread. If addresses are limited, all threads
- * share one area. */
+/* glibc's malloc() reserves 64 MiB of addresses for each thread. If addresses are limited, all
+ * threads share one area. */
 static void
 spare_addresses(void)
 {
+#ifdef M_ARENA_MAX
 	struct rlimit space;
 
 	if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
 		mallopt(M_ARENA_MAX, 1);
+#endif
 }
 
 /* Appends the words of a variable, each as if given as the option's value. */
@@ -233,15 +235,25 @@ temporary_file(void)
 	return fd;
 }
 
+/* The status of exit(), which C has for no handler: of our own calls, by ends_with(), else of a
+ * library that has given up. */
+static int last_status = EXIT_RUN;
+
+int
+ends_with(int status)
+{
+	last_status = status;
+	return status;
+}
+
 /* Called at exit() and after main(). */
 static void
-report_at_exit(int status, void *with)
+report_at_exit(void)
 {
-	(void)with;
-	if (report_write(status) == 0)
+	if (report_write(last_status) == 0)
 		return;
 	trouble("--report: %s:", settings.report);
-	if (status == EXIT_OK) {
+	if (last_status == EXIT_OK) {
 		fflush(NULL);
 		_exit(EXIT_RUN);
 	}
@@ -267,7 +279,7 @@ tool_start(const struct tool *tool, int argc, char **argv)
 	report_open();
 	if ((tool->takes & (TAKES_OUTPUT | TAKES_FOLDER)) == TAKES_OUTPUT)
 		output_refuse("--output", settings.output);
-	if (settings.report != NULL && on_exit(report_at_exit, NULL) != 0)
+	if (settings.report != NULL && atexit(report_at_exit) != 0)
 		die(EXIT_RUN, "out of memory");
 	return operands;
 }
@@ -472,11 +484,17 @@ must_alloc(size_t n, size_t size)
 /* ---- the end ---- */
 
 int
-finish(void)
+finish_with(int status)
 {
 	report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
 	if (fflush(stdout) != 0 || ferror(stdout) || fclose(stdout) != 0)
 		stdout_failed(NULL);
 	report_leave();
-	return EXIT_OK;
+	return ends_with(status);
+}
+
+int
+finish(void)
+{
+	return finish_with(EXIT_OK);
 }

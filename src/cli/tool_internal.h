@@ -26,6 +26,7 @@ void progress_clear(void);              /* erases the line, before a message is 
 /* tool.c: stores the name of the unfinished output, which signal handlers and die() remove;
  * NULL = none. */
 void unfinished(const char *path);
+int ends_with(int status);              /* before exit(): remembers and returns the status */
 void hold_signals(int hold);            /* while a new temporary file has no known name */
 void message(const char *fmt, va_list ap);
 

@@ -7,18 +7,33 @@
 
 #include "methods/offload_thresholds.h"
 
-/* Tenths of bytes need more than 64 bits. */
-__extension__ typedef unsigned __int128 wide;
+/* *sum += a * b * c. Returns 0, and *sum undefined, where that has more than 64 bits: then it is
+ * greater than any limit. */
+static int
+add_product(uint64_t *sum, uint64_t a, uint64_t b, uint64_t c)
+{
+	uint64_t product;
+
+	return !__builtin_mul_overflow(a, b, &product) &&
+	    !__builtin_mul_overflow(product, c, &product) &&
+	    !__builtin_add_overflow(*sum, product, sum);
+}
+
+/* Returns the bytes of a key and a value in f16 or f32. */
+static uint64_t
+full_bytes(const struct offload_plan *p)
+{
+	return (uint64_t)2 * p->element * p->width;
+}
 
 /* Returns the bytes of a row of one KV head: in the layers first to end - 1, together. */
-static wide
+static uint64_t
 layers_bytes(const struct offload_plan *p, uint32_t first, uint32_t end)
 {
-	const wide full = (wide)2 * p->element * p->width;
-	wide bytes = 0;
+	uint64_t bytes = 0;
 
 	if (p->row_bytes == NULL)
-		return full * (end - first);
+		return full_bytes(p) * (end - first);
 	for (; first < end; first++)
 		bytes += p->row_bytes[first];
 	return bytes;
@@ -28,17 +43,20 @@ int
 offload_threshold(const struct offload_plan *p, uint32_t i, uint64_t *tokens)
 {
 	const uint32_t host = p->layers - i;    /* the first layer on the host */
-	const wide heads = (wide)p->requests * p->kv_heads;
-	const wide slots = heads * layers_bytes(p, host, p->layers) * p->budget;
-	const wide fixed = ((wide)p->weights + p->head_weights) * 13 + slots * 10;
-	const wide room = (wide)p->limit * 10;
-	const wide row = heads * (layers_bytes(p, 0, host) +
-	    (wide)2 * p->element * p->width * (1 + (wide)p->group)) * 10;
+	const uint64_t heads = (uint64_t)p->requests * p->kv_heads;
+	const uint64_t weights = p->weights + p->head_weights;
+	uint64_t row = 0;
+	/* 1.3 times the weights, rounded up: everything else is whole bytes, so that no answer
+	 * differs */
+	uint64_t fixed = weights + weights / 10 * 3 + (weights % 10 * 3 + 9) / 10;
 
 	*tokens = 0;
-	if (fixed > room)
+	if (!add_product(&fixed, heads, layers_bytes(p, host, p->layers), p->budget) ||
+	    fixed > p->limit)
 		return 0;
-	*tokens = (room - fixed) / row > UINT64_MAX ? UINT64_MAX : (uint64_t)((room - fixed) / row);
+	if (add_product(&row, heads, layers_bytes(p, 0, host), 1) &&
+	    add_product(&row, heads, full_bytes(p), 1 + (uint64_t)p->group))
+		*tokens = (p->limit - fixed) / row;
 	return 1;
 }
 

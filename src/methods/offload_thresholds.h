@@ -24,9 +24,10 @@
 struct offload_plan {
 	uint64_t limit;                 /* bytes of the device */
 	uint64_t weights, head_weights; /* M_O, M_D: bytes; below 2^60 */
-	uint32_t layers, kv_heads, width, group;        /* L, H, D, alpha; all at least 1 */
+	/* L, H, D, alpha; all at least 1, L and D below 2^16 */
+	uint32_t layers, kv_heads, width, group;
 	uint32_t requests, budget;      /* R, B; at least 1 */
-	uint32_t element;               /* e */
+	uint32_t element;               /* e; below 2^16 */
 	/* [L] bytes of a key and a value of a KV head in each layer; NULL: 2 e D in all */
 	const uint32_t *row_bytes;
 };
