@@ -53,3 +53,18 @@ setup() {
 	refused 'want bf16, f16 or f32' --dtype int8
 	run -3 kv-tsp-layer -m "$DEMO" --ids <<<'17 x'
 }
+
+@test "layers whose sliding window is shorter than the prompt are not tried, and the others are as without it" {
+	local shape="--layers 4 --hidden 48 --heads 6 --kv-heads 2 --head-dim 10 --ffn 72 --dtype f32 --seed 5 --std 0.3"
+	# a window of 200 limits no token of 200
+	# shellcheck disable=SC2086 # words
+	random_model plain $shape && window_model alternate 200 sfsf $shape && window_model all 200 ssss $shape
+	head -n 200 all.ids >a.ids
+	kv-tsp-layer -m plain --ids --max-layer 3 a.ids >every
+	kv-tsp-layer -m alternate --ids --max-layer 3 a.ids >some
+	diff <(grep '^ *[13] ' every) <(grep '^ *[0-9] ' some)
+	assert_equal "$(tail -n 1 some)" "tsp-layer $(grep '^ *[13] ' every | sort -g -k 2 | head -n 1 | awk '{ print $1 }')"
+	run -5 --separate-stderr kv-tsp-layer -m all --ids --max-layer 3 a.ids
+	assert_equal "$stderr" "kv-tsp-layer: tsp: layer 0 has a sliding window of 200 tokens, and the prompt has 200: it cannot choose among tokens that it does not see"
+	assert_equal "$(head -n 199 a.ids | kv-tsp-layer -m all --ids --max-layer 3 | wc -l)" 6
+}

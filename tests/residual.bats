@@ -209,6 +209,10 @@ refused() {
 	refused kv-prefill -m m --ids -r k.kv --mass -o x.kv next.ids
 	refused kv-prefill -m m --ids --keys kivi2 -o x.kv text.ids
 	assert_equal "$stderr" "kv-prefill: --keys, --values: as in the KIVI paper, a prompt runs with full rows, which are quantised afterwards: kv-prefill | kv-quantize --keys kivi2 --values kivi2"
+	# with a sliding window, too, which has options of kv-quantize to name
+	window_model windows 9 sf --head-dim 32 --layers 2
+	refused kv-prefill -m windows --ids --keys kivi4 -o x.kv text.ids
+	assert_equal "$stderr" "kv-prefill: --keys, --values: as in the KIVI paper, a prompt runs with full rows, which are quantised afterwards: kv-prefill | kv-quantize --keys kivi4 --values kivi4"
 	refused kv-plan --offload 'memory=3m weights=1m budget=64' k.kv
 	assert_equal "$stderr" "kv-plan: $why: layers of such rows are not offloaded: use q4_0, q5_0 or q8_0 rows without residual; $back"
 	refused kv-decode -m m --ids -n 5 --retrieve 'fier budget=64' --offload k.kv

@@ -267,12 +267,13 @@ for x, y in zip(b.layers, c.layers):
 @test "tokens are not selected by a layer that does not see them all" {
 	local m
 	m=$(model some)
-	for how in "kv-prefill --select 'tsp layer=0 window=8'" "kv-prefill --select 'gemfilter layer=2 budget=9'" "kv-prefill --select 'pyramidinfer decay=0.5'" kv-tsp-layer; do
+	for how in "kv-prefill --select 'tsp layer=0 window=8'" "kv-prefill --select 'gemfilter layer=2 budget=9'" "kv-prefill --select 'pyramidinfer decay=0.5'"; do
 		eval "command=($how)"
 		# shellcheck disable=SC2154 # eval sets it
 		run -5 --separate-stderr "${command[@]}" -m "$m" --ids "$(prompt 700)"
 		[[ "$stderr" == *"has a sliding window of 60 tokens, and the prompt has 696: it cannot choose among tokens that it does not see"* ]]
 	done
+	assert_equal "$(kv-tsp-layer -m "$m" --ids "$(prompt 700)" | awk '{ print $1 }' | paste -sd ' ')" "layer 1 tsp-layer"
 	kv-prefill -m "$m" --ids --select 'tsp layer=1 window=8' -o tsp.kv "$(prompt 700)"
 	kv-prefill -m "$m" --ids --select 'tsp layer=1 window=8' --score 'snapkv window=8' --evict 'budget=30' -o fused.kv "$(prompt 700)"
 	kv-prefill -m "$m" --ids --select 'gemfilter layer=1 budget=100' -o gem.kv "$(prompt 700)"

@@ -148,6 +148,7 @@ static void
 set_stored(const struct model *m, const struct kv_reader *from)
 {
 	const enum kv_dtype asked = dtype_name != NULL ? option_dtype(dtype_name) : 0;
+	const char *kivi;
 
 	if (from != NULL) {
 		stored = *kv_reader_head(from);
@@ -168,11 +169,11 @@ set_stored(const struct model *m, const struct kv_reader *from)
 	}
 	stored = (struct kv_head){ .model = m->id,
 	    .dtype = asked != 0 ? asked : m->id.weights_dtype };
-	opt_rows_head(&stored);
-	if (stored.residual != 0)
+	if ((kivi = opt_rows_kivi()) != NULL && m->id.latent_rank == 0)
 		die(EXIT_USAGE, "--keys, --values: as in the KIVI paper, a prompt runs with full "
-		    "rows, which are quantised afterwards: kv-prefill | kv-quantize --keys kivi2 "
-		    "--values kivi2");
+		    "rows, which are quantised afterwards: kv-prefill | kv-quantize --keys %s "
+		    "--values %s", kivi, kivi);
+	opt_rows_head(&stored);
 }
 
 /* Opens the text to continue: that of the snapshot, or an empty one with reused rows. window:

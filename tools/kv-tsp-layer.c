@@ -95,13 +95,13 @@ load_model(struct session *s, size_t longest)
  * choose. */
 static uint32_t
 run_search(const struct session *s, struct workspace *ws, const struct prompt *prompts, size_t n,
-    struct tsp_distance *distance)
+    size_t longest, struct tsp_distance *distance)
 {
 	struct engine_error e;
 	uint32_t chosen = 0;
 
 	search.step.call = progress_step;
-	progress_start("layers", tsp_search_total(&search, s->model, n), "passes");
+	progress_start("layers", tsp_search_total(&search, s->model, n, longest), "passes");
 	must(tsp_search_run(&search, s->model, ws, rows_dtype(s->model), prompts, n, distance,
 	    &chosen, &e), &e);
 	progress_end();
@@ -115,6 +115,8 @@ print_curve_json(const struct tsp_distance *d, uint32_t max, size_t prompts, uin
 	uint32_t l;
 
 	for (l = 0; l <= max; l++) {
+		if (!d[l].tried)
+			continue;
 		one = json_object();
 		put_count(one, "layer", l);
 		put_real(one, "last", d[l].last);
@@ -134,7 +136,8 @@ print_curve(const struct tsp_distance *d, uint32_t max, uint32_t chosen)
 
 	printf("%5s  %12s  %12s\n", "layer", "last", "surviving");
 	for (l = 0; l <= max; l++)
-		printf("%5u  %12.6g  %12.6g\n", l, d[l].last, d[l].surviving);
+		if (d[l].tried)
+			printf("%5u  %12.6g  %12.6g\n", l, d[l].last, d[l].surviving);
 	printf("tsp-layer %u\n", chosen);
 }
 
@@ -150,16 +153,17 @@ main(int argc, char **argv)
 	struct workspace *ws;
 	struct session s;
 	uint32_t max, chosen;
-	size_t i;
+	size_t i, longest;
 
 	if (search.tolerance < 0)
 		die(EXIT_USAGE, "--tol %g: less than nothing", search.tolerance);
 	search.tsp = opt_tsp();
 	session_open(&s, NULL, input.ids ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
-	ws = load_model(&s, read_prompts(&s, paths, n, prompts, ids));
+	longest = read_prompts(&s, paths, n, prompts, ids);
+	ws = load_model(&s, longest);
 	max = tsp_search_max(&search, s.model);
 	distance = must_alloc((size_t)max + 1, sizeof *distance);
-	chosen = run_search(&s, ws, prompts, n, distance);
+	chosen = run_search(&s, ws, prompts, n, longest, distance);
 	if (settings.json)
 		print_curve_json(distance, max, n, chosen);
 	else

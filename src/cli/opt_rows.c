@@ -146,6 +146,16 @@ set_latent_types(struct kv_head *head)
 		    rows_options.residual);
 }
 
+const char *
+opt_rows_kivi(void)
+{
+	if (kv_row_type_kivi(type_of("keys", rows_options.keys)))
+		return rows_options.keys;
+	if (kv_row_type_kivi(type_of("values", rows_options.values)))
+		return rows_options.values;
+	return NULL;
+}
+
 void
 opt_rows_head(struct kv_head *head)
 {

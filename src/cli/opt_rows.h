@@ -17,6 +17,8 @@ extern struct rows_options rows_options;
 
 /* Dies unless the options name types. */
 void opt_rows(void);
+/* Returns the type of KIVI that the options name, or NULL. */
+const char *opt_rows_kivi(void);
 /* *head <- the types of the options that were given, in all layers but the skipped ones; others
  * stay. Call it when head->dtype, the model's shape and the number of layers are known. Dies if a
  * type does not allow the head width. */

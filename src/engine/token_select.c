@@ -67,18 +67,27 @@ layer_fit(const struct token_select *t, const struct model *m, struct engine_err
 	    "to %u", t->rule == TOKENS_TSP ? "tsp" : "gemfilter", t->layer, m->id.layers - 1);
 }
 
+int
+token_select_at(const struct model *m, uint32_t l, size_t n)
+{
+	const uint32_t window = kv_layer_window(&m->id, l);
+
+	return window == 0 || n < window;
+}
+
 /* Tokens are selected by the attention of a layer to all of them, so it must see all. */
 int
 token_select_sees(const struct model *m, uint32_t l0, uint32_t l1, size_t n, const char *option,
     struct engine_error *e)
 {
-	uint32_t l, window;
+	uint32_t l;
 
 	for (l = l0; l < l1; l++)
-		if ((window = kv_layer_window(&m->id, l)) != 0 && n >= window)
+		if (!token_select_at(m, l, n))
 			return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layer %u has a sliding "
 			    "window of %u tokens, and the prompt has %zu: it cannot choose among "
-			    "tokens that it does not see", option, l, window, n);
+			    "tokens that it does not see", option, l,
+			    kv_layer_window(&m->id, l), n);
 	return ENGINE_OK;
 }
 

@@ -37,6 +37,8 @@ uint64_t token_select_full_layers(const struct token_select *, int evicted);
 /* Returns how many tokens at the end of a prompt of n always go through all layers; UINT32_MAX when
  * nothing is selected. */
 uint32_t token_select_tail(const struct token_select *, size_t n);
+/* Can layer l choose among the tokens of a prompt of n, which it then has to see? */
+int token_select_at(const struct model *, uint32_t l, size_t n);
 /* Fails with ENGINE_EUNSUPPORTED if one of the layers l0 .. l1-1 has a sliding window shorter than
  * a prompt of n tokens. option: the option that selects by these layers, for the message. */
 int token_select_sees(const struct model *, uint32_t l0, uint32_t l1, size_t n, const char *option,

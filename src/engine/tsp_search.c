@@ -8,6 +8,7 @@
  *
  * Each layer's keys and values are dropped before the next one runs, so that memory holds one
  * layer, two residual streams, and the final states. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "engine/tsp_search.h"
@@ -30,13 +31,15 @@ tsp_search_max(const struct tsp_search *t, const struct model *m)
 int
 tsp_search_fit(const struct tsp_search *t, const struct model *m, size_t n, struct engine_error *e)
 {
+	uint32_t l;
+
 	if (t->max_layer != TSP_HALF && t->max_layer >= m->id.layers)
 		return engine_fail(e, ENGINE_EOPTION,
 		    "--max-layer %u: the model has layers 0 to %u", t->max_layer, m->id.layers - 1);
-	if (token_select_sees(m, 0, tsp_search_max(t, m) + 1, n, "tsp", e) !=
-	    ENGINE_OK)
-		return e->code;
-	return tsp_fit(&t->tsp, n, e);
+	for (l = 0; l <= tsp_search_max(t, m); l++)
+		if (token_select_at(m, l, n))
+			return tsp_fit(&t->tsp, n, e);
+	return token_select_sees(m, 0, 1, n, "tsp", e);
 }
 
 void
@@ -47,14 +50,15 @@ tsp_search_demand(const struct model *m, size_t n, struct memory_demand *d)
 }
 
 uint64_t
-tsp_search_total(const struct tsp_search *t, const struct model *m, size_t prompts)
+tsp_search_total(const struct tsp_search *t, const struct model *m, size_t prompts, size_t longest)
 {
 	const uint32_t max = tsp_search_max(t, m), L = m->id.layers;
 	uint64_t passes = L;
 	uint32_t l;
 
 	for (l = 0; l <= max; l++)
-		passes += L - l - 1;
+		if (token_select_at(m, l, longest))
+			passes += L - l - 1;
 	return passes * prompts;
 }
 
@@ -145,23 +149,26 @@ follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32
 	return rc;
 }
 
-/* Adds the error of TSP at layer l, before which s is; full[N][D]: final states without TSP */
+/* Runs layer l, before which s is, and adds the error of TSP there if it is tried; full[N][D]:
+ * final states without TSP */
 static int
 try_layer(struct search *h, struct prompt_stream *s, uint32_t l, const float *full,
     struct tsp_distance *to)
 {
 	const uint32_t k = tsp_rows(&h->t->tsp, s->N);
 	uint32_t *keep = NULL;
-	int rc = engine_ran(h->e, prompt_watch(s, l, h->t->tsp.window));
+	int rc = ENGINE_OK;
 
+	if (to->tried)
+		rc = engine_ran(h->e, prompt_watch(s, l, h->t->tsp.window));
 	if (rc == ENGINE_OK)
 		rc = engine_ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
 		    sizeof h->e->text));
-	if (rc == ENGINE_OK)
+	if (rc == ENGINE_OK && to->tried)
 		rc = tsp_select(&h->t->tsp, s, k, &keep, h->e);
 	if (rc == ENGINE_OK)
 		rc = engine_ran(h->e, cache_clear(h->s.cache));
-	if (rc == ENGINE_OK)
+	if (rc == ENGINE_OK && to->tried)
 		rc = follow(h, s, l + 1, keep, k, full, to);
 	free(keep);
 	return rc;
@@ -208,16 +215,16 @@ try_prompt(struct search *h, const struct prompt *p, uint32_t max, struct tsp_di
 	return rc;
 }
 
-/* Returns the first layer within (1 + tolerance) times the least distance. */
+/* Returns the first layer that was tried within (1 + tolerance) times the least distance. */
 static uint32_t
 choose(const struct tsp_distance *d, uint32_t max, double tolerance)
 {
-	double least = d[0].last;
+	double least = INFINITY;
 	uint32_t l;
 
-	for (l = 1; l <= max; l++)
-		least = d[l].last < least ? d[l].last : least;
-	for (l = 0; d[l].last > (1 + tolerance) * least; l++)
+	for (l = 0; l <= max; l++)
+		least = d[l].tried && d[l].last < least ? d[l].last : least;
+	for (l = 0; l < max && !(d[l].tried && d[l].last <= (1 + tolerance) * least); l++)
 		;
 	return l;
 }
@@ -230,15 +237,17 @@ tsp_search_run(const struct tsp_search *t, const struct model *m, struct workspa
 	const uint32_t max = tsp_search_max(t, m);
 	struct search h = { .t = t, .s = { .cache = cache_new(m, dtype) }, .ws = ws, .e = e };
 	uint32_t l;
-	size_t i;
+	size_t i, longest = 0;
 	int rc = ENGINE_OK;
 
 	if (h.s.cache == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the cache");
 	h.s.cache->logged = 0;
 	e->text[0] = '\0';
+	for (i = 0; i < n; i++)
+		longest = prompts[i].n > longest ? prompts[i].n : longest;
 	for (l = 0; l <= max; l++)
-		distance[l] = (struct tsp_distance){ 0 };
+		distance[l] = (struct tsp_distance){ .tried = token_select_at(m, l, longest) };
 	for (i = 0; rc == ENGINE_OK && i < n; i++)
 		rc = try_prompt(&h, &prompts[i], max, distance);
 	for (l = 0; l <= max; l++) {

@@ -24,6 +24,7 @@ struct prompt {
 struct tsp_distance {
 	double last;            /* distance of the last token */
 	double surviving;       /* mean over the tokens that go on */
+	int tried;              /* 0: its sliding window is shorter than the longest prompt */
 };
 
 /* Returns the last layer to try. */
@@ -33,8 +34,9 @@ int tsp_search_fit(const struct tsp_search *, const struct model *m, size_t n,
     struct engine_error *);
 /* d->rows, d->stream <- the least that a prompt of n tokens needs: one layer at a time has rows. */
 void tsp_search_demand(const struct model *m, size_t n, struct memory_demand *d);
-/* Returns the total that `step` counts to. */
-uint64_t tsp_search_total(const struct tsp_search *, const struct model *m, size_t prompts);
+/* Returns the total that `step` counts to. longest: tokens of the longest prompt */
+uint64_t tsp_search_total(const struct tsp_search *, const struct model *m, size_t prompts,
+    size_t longest);
 
 /* distance[0 .. tsp_search_max()] <- the errors of TSP at each layer, *chosen <- the best layer.
  * dtype: of keys and values. */

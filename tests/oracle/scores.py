@@ -23,12 +23,13 @@ import renumber
 import sine_filters
 
 
-def sight(snapshot, l):
-    """What limits the queries of a layer: how many positions they see (0: all),
-    and the softcap of logits."""
-    model = snapshot.model
+def sight(snapshot, l, h=None):
+    """What limits the queries of a layer: how many positions they see (0: all), the softcap of
+    logits, and the logit of the learned sink of query head h, if there is one (-inf)."""
+    model, sinks = snapshot.model, snapshot.layers[l].sinks
     sees = 0 if l in model.get('whole_layers', ()) else model.get('window', 0)
-    return sees, model.get('attention_softcap', 0)
+    return (sees, model.get('attention_softcap', 0),
+            -np.inf if h is None or sinks is None else sinks[h])
 
 
 def unseen(positions, at, sees):
@@ -49,11 +50,14 @@ def attention(keys, positions, queries, at, limits, own=None, own_at=()):
     rows = len(keys)
     if own is not None:
         keys, positions = np.concatenate([keys, own]), np.concatenate([positions, own_at])
-    sees, cap = limits
+    sees, cap, sink = limits
     logits = capped(queries @ keys.T / np.sqrt(keys.shape[1]), cap)
     logits[unseen(positions, at, sees)] = -np.inf
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return (weights / weights.sum(axis=1, keepdims=True))[:, :rows]
+    most = np.maximum(logits.max(axis=1, keepdims=True), sink)
+    most[most == -np.inf] = 0                   # a query that sees no row
+    weights = np.exp(logits - most)
+    total = weights.sum(axis=1, keepdims=True) + np.exp(sink - most)
+    return (weights / np.where(total > 0, total, 1))[:, :rows]
 
 
 def pooled(x, kernel, how):
@@ -82,7 +86,8 @@ def snapkv(snapshot, l, g, o):
     heads = range(g * (H // G), (g + 1) * (H // G))
     over = np.max if o.get('over-queries', 'sum') == 'max' else np.sum
     own = own_keys(snapshot, l, g)
-    mass = [attention(keys, positions, queries[h], at, sight(snapshot, l), *own) for h in heads]
+    mass = [attention(keys, positions, queries[h], at, sight(snapshot, l, h), *own)
+            for h in heads]
     if o.get('weight', 'none') == 'visible':
         every = np.concatenate([positions, own[1]])
         seen = ~unseen(every, at, sight(snapshot, l)[0]) & (every < np.array(at)[:, None])
@@ -105,7 +110,7 @@ def attention_in_front(snapshot, l, g, o):
     at = stored[len(stored) - W:]
     before = int((positions < at[0]).sum())
     own = own_keys(snapshot, l, g)
-    return [attention(keys, positions, queries[h, len(stored) - W:], at, sight(snapshot, l),
+    return [attention(keys, positions, queries[h, len(stored) - W:], at, sight(snapshot, l, h),
                       *own)[:, :before] for h in group(snapshot, g)], before
 
 
@@ -140,8 +145,8 @@ def lookahead(snapshot, l, g, o):
     queries, at = stored_queries(snapshot, l)
     n = int(o.get('window', len(at)))
     own = own_keys(snapshot, l, g)
-    mass = [attention(keys, positions, q[-n:], at[-n:], sight(snapshot, l), *own).mean(axis=0)
-            for q in queries[g * R:(g + 1) * R]]
+    mass = [attention(keys, positions, queries[h, -n:], at[-n:], sight(snapshot, l, h),
+                      *own).mean(axis=0) for h in range(g * R, (g + 1) * R)]
     kernel, pool = int(o.get('kernel', 7)), o.get('pool', 'max')
     if o.get('order', 'pool-first') == 'reduce-first':
         return pooled(reduced(mass, o.get('reduce', 'mean')), kernel, pool)
@@ -176,7 +181,7 @@ def tova(snapshot, l, g, o):
         if positions:
             keys = snapshot.array(l, 'keys', own).astype(np.float64)
             weights = attention(keys, np.array(positions), queries[h, -1:], stored[-1:],
-                                sight(snapshot, l), *own_keys(snapshot, l, own))[0]
+                                sight(snapshot, l, h), *own_keys(snapshot, l, own))[0]
             for position, weight in zip(positions, weights):
                 paid.setdefault(position, []).append(weight)
     safe = stored[-1] if int(o.get('keep-last', 0)) else stored[-1] + 1
@@ -297,13 +302,26 @@ def frequencies(snapshot, l):
     return renumber.frequencies(model)[:half], model['rope'].get('attention_factor', 1)
 
 
+def turned_from(snapshot):
+    """The first channel that rotary embedding rotates: behind the latent vector"""
+    return snapshot.model.get('latent_rank', 0)
+
+
+def split(snapshot, x, half):
+    """Rotated pairs as complex numbers, and the other channels"""
+    first = turned_from(snapshot)
+    x, rest = x[..., first:], x[..., :first]
+    return (x[..., :half] + 1j * x[..., half:2 * half],
+            np.concatenate([rest, x[..., 2 * half:]], axis=-1))
+
+
 def mean_rotation(snapshot, l, future):
     """[E][E]: the mean of the rotations of the next positions"""
     freq, factor = frequencies(snapshot, l)
     half, M = len(freq), np.eye(snapshot.model['head_width'])
     at = snapshot.head['next_position'] + np.arange(future)
     m = np.exp(1j * np.outer(at, freq)).mean(axis=0) * factor
-    i = np.arange(half)
+    i = turned_from(snapshot) + np.arange(half)
     M[i, i] = M[i + half, i + half] = m.real
     M[i, i + half], M[i + half, i] = -m.imag, m.imag
     return M
@@ -315,8 +333,9 @@ def leverage(snapshot, l, g, o, part=slice(None)):
     freq, factor = frequencies(snapshot, l)
     half, K = len(freq), int(o.get('sketch', 0))
     back = np.exp(-1j * np.outer(np.array(snapshot.layers[l].positions[g])[part], freq)) / factor
-    pairs = (keys[:, :half] + 1j * keys[:, half:2 * half]) * back
-    x = np.hstack([pairs.real, pairs.imag, keys[:, 2 * half:]])
+    pairs, rest = split(snapshot, keys, half)
+    pairs = pairs * back
+    x = np.hstack([pairs.real, pairs.imag, rest])
     x = x - x.mean(axis=0)
     if 0 < K < keys.shape[1]:
         x = x @ np.array(gaussian.sketch(int(o.get('seed', 0)), l, g, keys.shape[1], K))
@@ -360,7 +379,7 @@ def capkv(snapshot, l, g, o):
         c = np.divide(keys @ later, lengths * np.linalg.norm(later), out=np.zeros(len(keys)),
                       where=lengths * np.linalg.norm(later) > 0)
         w = np.exp(5 * (c - c.max(initial=-np.inf)))
-        A = np.eye(keys.shape[1]) + (values * (w + 1e-6)[:, None]).T @ values
+        A = np.eye(values.shape[1]) + (values * (w + 1e-6)[:, None]).T @ values
         shares.append(w * np.einsum('si,ij,sj->s', values, np.linalg.inv(A), values))
     return np.concatenate([np.full(sinks, np.inf), np.mean(shares, axis=0)])
 
@@ -380,15 +399,15 @@ def triattention(snapshot, l, g, o):
         snapshot.array(l, 'keys', g), snapshot.layers[l].positions[g]))
     freq, factor = frequencies(snapshot, l)
     half, lists = len(freq), []
-    k = (keys[:, :half] + 1j * keys[:, half:2 * half]) * np.exp(-1j * np.outer(positions, freq))
+    k, rest = split(snapshot, keys, half)
+    k = k * np.exp(-1j * np.outer(positions, freq))
     away = snapshot.head['next_position'] - positions[:, None] + 2.0 ** np.arange(17)
     turns = np.exp(1j * away[:, :, None] * freq).mean(axis=1)
     for h in group(snapshot, g):
-        mean = moments(snapshot, l, h, o)[0]
-        q = mean[:half] + 1j * mean[half:2 * half]
+        q, mean = split(snapshot, moments(snapshot, l, h, o)[0], half)
         score = (q * k.conj() * turns).real.sum(axis=1) * factor
         score += np.abs(k) @ (moduli(snapshot, l, h, half, o) - np.abs(q)) * factor
-        score += keys[:, 2 * half:] @ mean[2 * half:]
+        score += rest @ mean
         if int(o.get('z-score', 0)):
             score = (score - score.mean()) / score.std(ddof=1)
         lists.append(score)
@@ -404,7 +423,7 @@ def rkv(snapshot, l, g, o):
     front, width = int((positions < at[-W]).sum()), keys.shape[1]
     logits = np.max([queries[h][-W:] @ keys[:front].T for h in group(snapshot, g)], axis=0)
     logits = logits / np.sqrt(width)
-    window, cap = sight(snapshot, l)
+    window, cap, _ = sight(snapshot, l)
     logits = cap * np.tanh(logits / cap) if cap else logits
     if window:
         logits[at[-W:, None] - positions[:front] >= window] = -np.inf
@@ -438,7 +457,7 @@ def simlayer(snapshot, l, g, o):
         if short:
             break
         weights = attention(snapshot.array(l, 'keys', kv).astype(np.float64), positions,
-                            queries[h][-W:], at[-W:], sight(snapshot, l)).mean(axis=0)
+                            queries[h][-W:], at[-W:], sight(snapshot, l, h)).mean(axis=0)
         end = int(front.sum())
         shares.append(weights[positions < sink].sum() + weights[max(end - last, 0):end].sum())
     positions = np.array(layer.positions[g])
