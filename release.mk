@@ -12,9 +12,8 @@ check: test
 
 #? install-strip   install, without symbols for debuggers
 STRIP = strip
-install-strip:
-	+$(MAKE) --no-print-directory install \
-	    INSTALL_PROGRAM='$(INSTALL) -s --strip-program=$(STRIP)'
+install-strip: INSTALL_PROGRAM = $(INSTALL) -s --strip-program=$(STRIP)
+install-strip: install
 
 #? release-check   what must hold before a version is tagged
 release-check:
