@@ -175,8 +175,8 @@ $(O)/%.o: %.c $(O)/cc.flags
 $(cpu_o): openmp = -fopenmp
 $(O)/cpu/bf16_avx512.o: openmp = -O3 $(bf16_flags)
 $(O)/cpu/vnni_avx512.o $(O)/cpu/vnni_blocks.o: openmp = -O3 $(vnni_flags)
-# loops over rows and channels
-$(methods_o) $(O)/libkvfile/dtype.o: CFLAGS += -O3
+# loops over rows and channels; not CFLAGS, which a command line of make has the last word on
+$(methods_o) $(O)/libkvfile/dtype.o: openmp = -O3
 $(O)/%.base.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(base_flags) -c -o $@ $<

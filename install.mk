@@ -5,8 +5,9 @@ INSTALL_PROGRAM = $(INSTALL)
 DOCDIR = $(PREFIX)/share/doc/kvpipe
 BATSDIR = $(PREFIX)/lib/bats
 SHAREDIR = $(PREFIX)/share/kvpipe
-# with the examples in Python, which find the package there
 PYTHONDIR = $(SHAREDIR)/python
+# Examples in Python find the package beside them, or where Python looks for packages.
+PYTHONSCRIPTDIR = $(PYTHONDIR)
 BASHCOMPDIR = $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
 FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
@@ -41,7 +42,7 @@ pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_folder,libdir,$(LIBDIR)) \
 install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) \
 	    $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) \
-	    $(call to,$(PYTHONDIR)/kvsnapshot)
+	    $(call to,$(PYTHONDIR)/kvsnapshot) $(call to,$(PYTHONSCRIPTDIR))
 	$(INSTALL_PROGRAM) $(TOOLS:%=$(BUILT)/%) $(call to,$(BINDIR))
 	$(INSTALL) -m 644 $(O)/libkvfile.a $(call to,$(LIBDIR))
 	$(INSTALL_PROGRAM) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
@@ -69,7 +70,7 @@ install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(call to,$(DOCDIR)/man) $(call to,$(DOCDIR)/formats)
 	$(tree_files) | tar -c --mode=u=rw,go=r -T - | \
 	    (cd $(call to,$(SHAREDIR)) && tar -x --no-same-owner)
-	$(INSTALL) -m 644 $(wildcard examples/python/*.py) $(call to,$(PYTHONDIR))
+	$(INSTALL) -m 644 $(wildcard examples/python/*.py) $(call to,$(PYTHONSCRIPTDIR))
 	ln -srf $(call to,$(DOCDIR)/kv-snapshot.md) $(call to,$(DOCDIR)/formats)
 	ln -srf -t $(call to,$(DOCDIR)/man) $(foreach page,$(pages:man/%=%), \
 	    $(call to,$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(page)))

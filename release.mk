@@ -1,4 +1,4 @@
-# make dist, make install-strip, make help. A release: CONTRIBUTING.md.
+# make dist, make deb, make install-strip, make help. A release: CONTRIBUTING.md.
 
 # Without time, owner or order of the machine: the same commit gives the same bytes.
 DIST = $(O)/kvpipe-$(VERSION).tar.gz
@@ -6,6 +6,17 @@ DIST = $(O)/kvpipe-$(VERSION).tar.gz
 dist:
 	@mkdir -p $(O)
 	git archive --format=tar --prefix=kvpipe-$(VERSION)/ HEAD | gzip -9n >$(DIST)
+
+# The tarball is the upstream source of the package. What a command line of make sets is not for
+# debian/rules.
+#? deb             Debian packages of the last commit, in build/deb
+deb: dist
+	rm -rf $(O)/deb
+	mkdir -p $(O)/deb
+	cp $(DIST) $(O)/deb/kvpipe_$(VERSION).orig.tar.gz
+	tar -xzf $(DIST) -C $(O)/deb
+	cd $(O)/deb/kvpipe-$(VERSION) && \
+	    env -u MAKEFLAGS -u MAKEOVERRIDES -u MAKELEVEL dpkg-buildpackage -us -uc
 
 #? check           the same as test
 check: test
@@ -25,4 +36,4 @@ help:
 	@echo 'make [O=build] [PREFIX=/usr/local] [DESTDIR=] [GPU=auto|0|1] [CC=] [CFLAGS=] TARGET'
 	@sed -n 's/^#? /  /p' Makefile $(sort $(wildcard *.mk)) $(sort $(wildcard tests/*.mk))
 
-.PHONY: dist check install-strip release-check help
+.PHONY: dist deb check install-strip release-check help

@@ -85,7 +85,8 @@ builds() {
 }
 
 @test "each constant of the headers has the value that the last release had" {
-	make -s -C "$ROOT" O="$O" GPU=0 "${O#"$ROOT"/}/abi/constants.txt"
+	# as the Makefile names it
+	make -s -C "$ROOT" O="$O" GPU=0 "${O#"$ROOT/"}/abi/constants.txt"
 	run -0 comm -23 "$ROOT/libkvfile/abi/constants.txt" "$O/abi/constants.txt"
 	assert_output ''
 	assert grep -qx 'KV_EIO -1' "$O/abi/constants.txt"

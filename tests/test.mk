@@ -9,7 +9,7 @@ ALL =
 QUICK =
 TEST_LOCALE = C.UTF-8
 scripts = $(wildcard *.sh examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh \
-	src/cli/*.sh) .ci/run
+	src/cli/*.sh) .ci/run $(filter-out %/control,$(wildcard debian/tests/*))
 
 # The other fragments add to UNIT_TESTS (programs that are tests) and test_programs (what bats files
 # need built). Some of them are included later: both are expanded in recipes only.
