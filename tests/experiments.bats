@@ -129,7 +129,8 @@ need_snakemake() {
 	assert_equal "$(field bytes q4.jsonl | xargs) $(field kept q4.jsonl | xargs) $(field read q4.jsonl | xargs)" \
 		'28.125 28.125 28.125 100.0 100.0 100.0 28.125 28.125 28.125'
 	for method in snapkv h2o-decode; do
-		assert_equal "$(field program $method/00002.kv.stages.jsonl | xargs)" 'kv-prefill kv-score kv-evict'
+		# programs of a pipe end in any order
+	assert_equal "$(field program $method/00002.kv.stages.jsonl | sort | xargs)" 'kv-evict kv-prefill kv-score'
 	done
 	assert_equal "$(field keep_flops full.jsonl | sort -n | head -n 1)" "$(flops full/0000?.kv.stages.jsonl | sort -n | head -n 1)"
 	diff <(field keep_flops snapkv.jsonl) <(flops snapkv/0000?.kv.stages.jsonl)
