@@ -179,7 +179,7 @@ without() {
 	assert_line --regexp '^[1-9][0-9]* passed, 0 failed, 0 skipped'
 	make -s O=out GPU=0 CC=cc CXX=c++ DESTDIR="$PWD/st age" PREFIX='/opt/k v' install
 	assert [ -x 'st age/opt/k v/bin/kv-check' ]
-	assert [ -s 'st age/opt/k v/share/kvpipe/methods/snapkv.sh' ]
+	assert [ -s 'st age/opt/k v/share/kvpipe/examples/methods/snapkv.sh' ]
 	assert_equal "$(PKG_CONFIG_PATH="st age/opt/k v/lib/pkgconfig" pkg-config --cflags kvfile)" '-I/opt/k\ v/include/kvfile '
 	make -s O="$PWD/out" GPU=0 CC=cc CXX=c++ DESTDIR="$PWD/st age" PREFIX='/opt/k v' uninstall
 	assert_equal "$(find 'st age' -type f -o -type l)" ''
