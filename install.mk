@@ -21,7 +21,7 @@ installed_python = $(wildcard python/kvsnapshot/*.py) python/kvsnapshot/py.typed
 # Below share/kvpipe they stand as in the distribution, so that they find each other; links are
 # there, too, so that documents find them from either folder.
 installed_trees = deps.sh examples experiments train
-tree_files = find $(installed_trees) -type f ! -path '*/__pycache__/*' ! -name '*.swp'
+tree_files = find -H $(installed_trees) -type f ! -path '*/__pycache__/*' ! -name '*.swp'
 pages = $(wildcard man/*.[1-9])
 
 # A folder's name for the shell.

@@ -245,7 +245,9 @@ class Family:
         if not folder.exists():
             model = self.shape()
             L = model["layers"]
-            o = argparse.Namespace(heads=2 * model["kv_heads"], kv_heads=model["kv_heads"],
+            # with latent attention each query head chooses rows
+            heads = model["query_heads"] if model.get("latent_rank") else 2 * model["kv_heads"]
+            o = argparse.Namespace(heads=heads, kv_heads=model["kv_heads"],
                                    head_dim=8, hidden=None, theta=10000.0, layers="", set=[],
                                    set_own=[["feature_layers", json.dumps([0, L // 2, L - 1])],
                                             ["target_weights", json.dumps(model["weights"])]],
