@@ -58,6 +58,9 @@ packages() {
 	    /^[A-Z]/ { print $1 "@" $1 }' "$ROOT/libkvfile/libkvfile.map" | sort >map
 	assert [ "$(wc -l <map)" -gt 100 ]
 	sed -n 's/^ \([^ ]*\) .*/\1/p' "$symbols" | sort | diff map -
+	# since the release that the node is named after
+	run grep -cE '^ .*@KVFILE_([0-9.]+) \1\.0$' "$symbols"
+	assert_output "$(wc -l <map)"
 	run -0 sed -n 1p "$symbols"
 	assert_output 'libkvfile.so.1 libkvfile1 #MINVER#'
 }
