@@ -23,6 +23,8 @@ setup_file() {
 mk() {
 	local built=${O#"$ROOT"/} file
 	local -a as_they_are=(-o all)
+	# a build with the CUDA backend has none
+	[ -e "$O/gpu/nogpu.o" ] || cc -std=c11 -D_GNU_SOURCE -O2 -fPIC "-I$ROOT" "-I$ROOT/src" -c -o "$O/gpu/nogpu.o" "$ROOT/gpu/nogpu.c"
 	for file in "$O"/lib*.a "$O"/tools/*.o "$O"/gpu/nogpu.o; do
 		as_they_are+=(-o "$built${file#"$O"}")
 	done
