@@ -238,18 +238,27 @@ store_twice(float *to, __m256 x)
 }
 #endif
 
-/* to[16] <- eight halves, `bytes` apart, each of them twice */
-INLINE void
-halves_twice(float *to, const uint8_t *w, size_t bytes)
-{
 #if defined(__F16C__)
+/* Eight halves, `bytes` apart */
+INLINE __m128i
+eight_halves(const uint8_t *w, size_t bytes)
+{
 	uint16_t h[8];
 	int g;
 
 UNROLL	for (g = 0; g < 8; g++)
 		memcpy(&h[g], w + g * bytes, sizeof h[g]);
-	store_twice(to, _mm256_cvtph_ps(_mm_set_epi16((short)h[7], (short)h[6], (short)h[5],
-	    (short)h[4], (short)h[3], (short)h[2], (short)h[1], (short)h[0])));
+	return _mm_set_epi16((short)h[7], (short)h[6], (short)h[5], (short)h[4], (short)h[3],
+	    (short)h[2], (short)h[1], (short)h[0]);
+}
+#endif
+
+/* to[16] <- eight halves, `bytes` apart, each of them twice */
+INLINE void
+halves_twice(float *to, const uint8_t *w, size_t bytes)
+{
+#if defined(__F16C__)
+	store_twice(to, _mm256_cvtph_ps(eight_halves(w, bytes)));
 #else
 	int g;
 

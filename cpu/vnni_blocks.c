@@ -177,18 +177,11 @@ bias_of(const struct x_chunk *x, const size_t v, const enum weight_type type)
 
 /* ---- scales and minima of a chunk, each for 16 channels ---- */
 
-/* Eight halves, `block` bytes apart, each twice */
 INLINE __m512
-eight_halves(const uint8_t *w, const size_t block)
+eight_scales(const uint8_t *w, const size_t block)
 {
-	uint16_t h[8];
-	__m128i x;
-	int g;
+	const __m128i x = eight_halves(w, block);
 
-UNROLL	for (g = 0; g < 8; g++)
-		memcpy(&h[g], w + g * block, sizeof h[g]);
-	x = _mm_set_epi16((short)h[7], (short)h[6], (short)h[5], (short)h[4], (short)h[3],
-	    (short)h[2], (short)h[1], (short)h[0]);
 	return _mm512_cvtph_ps(_mm256_set_m128i(_mm_unpackhi_epi16(x, x),
 	    _mm_unpacklo_epi16(x, x)));
 }
@@ -250,8 +243,8 @@ scale_and_min(const uint8_t *w, const enum weight_type type, __m512 *min)
 		return scaled_bytes(_mm256_castsi256_si128(k), all_half(w));
 	}
 	if (has_min(type))
-		*min = eight_halves(w + 2, block);
-	return eight_halves(w, block);
+		*min = eight_scales(w + 2, block);
+	return eight_scales(w, block);
 }
 
 /* ---- one row of x ---- */

@@ -173,14 +173,10 @@ for method in $methods; do
 	esac
 done
 # shellcheck disable=SC2086 # words
-methods=$(basename -a -s .sh $methods)
+methods=$(basename -a -s .sh $methods | xargs)
 export KVPIPE_METHODS="$here/methods"
-[ -z "$reference" ] || case "
-$methods
-" in
-*"
-$reference
-"*) ;;
+[ -z "$reference" ] || case " $methods " in
+*" $reference "*) ;;
 *) refuse "-P $reference: it is not among the methods that are run" ;;
 esac
 if [ -n "$plot" ] && ! can_write "$plot"; then

@@ -230,7 +230,7 @@ put_head(struct text *t, const struct kv_head *head)
 	add_text(t, "}");
 }
 
-/* Of a caller who knows fields that this version does not */
+/* Returns whether all reserved fields are 0. Others were set by a caller of a later version. */
 static int
 is_reserved_empty(const struct kv_head *head)
 {

@@ -114,7 +114,7 @@ const char *temporary_folder(void);
 /* Flushes and closes standard output; a late write error is an error too. Returns EXIT_OK, for
  * main. */
 int finish(void);
-/* The same for a program that has failed in a part of its work: returns status. */
+/* As finish(), for a program that has failed in a part of its work: returns status. */
 int finish_with(int status);
 
 #endif

@@ -5,7 +5,7 @@
  * ops these are the choices of H KV heads that all begin at the same row: attention reads the
  * chosen rows where they lie, once for each head that has chosen them.
  *
- * What a step fetches, and counts as read, is the union of the choices. */
+ * A step fetches the union of the choices, and counts it as read. */
 #include <stdlib.h>
 #include <string.h>
 

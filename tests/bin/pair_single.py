@@ -198,13 +198,18 @@ def compact(f):
     f.decoded("small.kv")
 
 
-def documents(f):
-    """Merged documents, all of whose tokens ran again, have the rows of one text."""
+def merged_documents(f):
+    """The text in two documents, as merged.kv"""
     f.text("a", f.ids[:20])
     f.text("b", f.ids[20:ROWS])
     f.prefill("a.kv", text="a")
     f.prefill("b.kv", text="b")
-    f.made("merged.kv", "kv-merge", "a.kv", "b.kv")
+    return f.made("merged.kv", "kv-merge", "a.kv", "b.kv")
+
+
+def documents(f):
+    """Merged documents, all of whose tokens ran again, have the rows of one text."""
+    merged_documents(f)
     s = f.made("again.kv", "kv-recompute", "-m", f.model, "--rate", 1, "merged.kv")
     near_rows(s, f.read(f.plain()), tolerance(f))
     f.text("more", f.ids[ROWS:ROWS + 3])
@@ -213,11 +218,7 @@ def documents(f):
 
 
 def documents_in_part(f):
-    f.text("a", f.ids[:20])
-    f.text("b", f.ids[20:ROWS])
-    f.prefill("a.kv", text="a")
-    f.prefill("b.kv", text="b")
-    merged = f.made("merged.kv", "kv-merge", "a.kv", "b.kv")
+    merged = merged_documents(f)
     for words in ("--rate", 0.3), ("--rate", 0.3, "--by", "values"), ("--first", 4):
         s = f.made("again.kv", "kv-recompute", "-m", f.model, *words, "merged.kv")
         need([list(p) for layer in s.layers for p in layer.positions] ==
