@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/merge_documents.h"
+#include "engine/reposition.h"
 #include "libkvfile/codec.h"
 #include "methods/methods.h"
 #include "model/model.h"
@@ -408,11 +409,7 @@ rotate_layer(struct document *d, uint32_t l, struct engine_error *e)
 	}
 	free(freq);
 	free(to);
-	if (rc == ROTATE_ERANGE)
-		return engine_fail(e, ENGINE_ERUN, "%s: layer %u: %s cannot store a key at its "
-		    "new position: kv-quantize --keys int8", kv_reader_name(d->r), l,
-		    kv_row_type_name(kv_head_row_type(d->head, KV_KEYS, l)));
-	return rc == 0 ? ENGINE_OK : engine_fail(e, ENGINE_ERUN, "out of memory");
+	return rotated(e, rc, kv_reader_name(d->r), l, kv_head_row_type(d->head, KV_KEYS, l));
 }
 
 /* Loads KEYS or VALS of layer l of a document. */
