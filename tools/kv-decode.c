@@ -105,7 +105,7 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-decode",
-	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
+	.synopsis = "-m MODEL [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
 	    "[--device DEVICE] [--draft SMALL] [--draft-tokens N] [--evict WORDS]\n"
 	    "[--every N] [--force FILE] [--gate DIR]\n"

@@ -83,7 +83,7 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-prefill",
-	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W]\n"
+	.synopsis = "-m MODEL [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W]\n"
 	    "[--allow-config KEY] [--allow-tensor NAME] [--device DEVICE] [--dtype TYPE]\n"
 	    "[--evict WORDS] [--gate DIR] [--ids] [--keys TYPE] [--logits FILE] [--mass]\n"
 	    "[--no-template] [--noncausal FIRST] [--once] [--patch W] [--plain]\n"
