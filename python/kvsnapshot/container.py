@@ -2,13 +2,13 @@
 
 This reader is made from that document alone and shares no code with libkvfile: it is the
 second opinion in tests. It checks every rule of the document. Section numbers in comments are
-those of the document. What sections contain is in content.py, indexes.py, querystats.py,
-rowscores.py and valuenorms.py."""
+those of the document. What sections contain is in content.py, head.py, indexes.py,
+querystats.py, rowscores.py, sinks.py and valuenorms.py."""
 
 import struct
 from collections import namedtuple
 
-from . import indexes, querystats, rowscores, sinks, valuenorms
+from . import head, indexes, querystats, rowscores, sinks, valuenorms
 from .content import MIB, NONE, PARSERS, SIZES, Bad, Snapshot, Unsupported, need, parse_other
 from .hashing import lz4_block, xxh3
 
@@ -18,10 +18,10 @@ OF_LAYER = tuple((name, name.isupper()) for name in (
     'POSN SINk oBSq qSTa mASS pAID vNRM gATE nCAU sCOR KEYS bITS pAGE cLUS lOWR VALS').split())
 AFTER_LAYERS = (('LGTS', False), ('rHDk', False), ('eVNt', False), ('pROv', False),
                 ('iNDX', False), ('ENDS', True))
-SIZE_RULES = {**SIZES, **indexes.SIZES, **querystats.SIZES, **rowscores.SIZES,
+SIZE_RULES = {**SIZES, **head.SIZES, **indexes.SIZES, **querystats.SIZES, **rowscores.SIZES,
               **sinks.SIZES, **valuenorms.SIZES}
-CONTENTS = {**PARSERS, **indexes.PARSERS, **querystats.PARSERS, **rowscores.PARSERS,
-            **sinks.PARSERS, **valuenorms.PARSERS}
+CONTENTS = {**PARSERS, **head.PARSERS, **indexes.PARSERS, **querystats.PARSERS,
+            **rowscores.PARSERS, **sinks.PARSERS, **valuenorms.PARSERS}
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 
 Block = namedtuple('Block', 'stored_size codec raw_hash stored_hash')
@@ -238,12 +238,12 @@ def sections(file, snapshot, tape=None):
             order.accept(section)
             check_size(snapshot, section)
         except Bad as error:
-            raise Bad(f'{section}: {error}') from None
+            raise type(error)(f'{section}: {error}') from None
         content = read_content(source, section)
         try:
             CONTENTS.get(section.type, parse_other)(snapshot, section, content)
         except Bad as error:
-            raise Bad(f'{section}: {error}') from None
+            raise type(error)(f'{section}: {error}') from None
         snapshot.sections.append(section)
         if section.type == 'HEAD':
             order.plan_layers(snapshot.model['layers'])

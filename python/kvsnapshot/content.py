@@ -1,8 +1,11 @@
-"""What the sections of a KV snapshot contain, and its rules (kv-snapshot.md, section 4).
+"""What the sections of a KV snapshot contain, and its rules (kv-snapshot.md, section 4), but for
+HEAD (head.py).
 
 SIZES says what the header of a section may say, before any of its content is read. Each
 parse_...() takes the snapshot so far, the section and its content, adds what it says, and raises
 Bad. Numbers stay the bytes that they are (sequences.py); arrays.py makes arrays of them."""
+
+from __future__ import annotations
 
 import json
 import math
@@ -13,9 +16,18 @@ from array import array
 from collections import namedtuple
 
 from .hashing import xxh3, xxh3_128
-from .rowstore import store_of, wrong_latent, wrong_types
+from .rowstore import store_of
 from .rowtypes import ITEM_SIZE, widen  # noqa: F401
 from .sequences import Lazy, Pieces, numbers
+
+TYPE_CHECKING = False       # typing takes time to load
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from .container import Section
+    Rule = Callable[[Any], bool]        # of a value in JSON
+    Check = Callable[['Snapshot', Section], None]
+    Parse = Callable[['Snapshot', Section, bytearray], None]
 
 END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
@@ -32,7 +44,7 @@ class Bad(Exception):
 
 
 class Unsupported(Bad):
-    """A greater version, an unknown feature or an unknown critical type."""
+    """A greater version, or a feature, a critical type, a key or text of HEAD that is unknown."""
     status = 5
 
 
@@ -244,119 +256,33 @@ def parse_json(text):
     return value
 
 
-def count(low, high):
-    return lambda v: type(v) is int and low <= v <= high
+class Words:
+    """A rule for a text: one of these. Another one may be a later version's."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def __call__(self, value: Any) -> bool:
+        return type(value) is str and value in self.words
 
 
-def one_of(*values):
-    return lambda v: type(v) is str and v in values
+def check_value(where: str, value: Any, rule: Rule) -> None:
+    if isinstance(rule, Words) and type(value) is str and value not in rule.words:
+        raise Unsupported(f'{where}: {value!r} is not known')
+    need(rule(value), f'{where}: {value!r} is out of range')
 
 
-def real(v):
-    return type(v) in (int, float)
-
-
-def real_not_0(v):
-    return real(v) and v != 0
-
-
-def boolean(v):
-    return type(v) is bool
-
-
-def hash_text(v):
-    return type(v) is str and len(v) == 32 and all(c in '0123456789abcdef' for c in v)
-
-
-def name_text(v):
-    return type(v) is str and 1 <= len(v.encode('utf-8', 'surrogatepass')) <= 31
-
-
-HEAD_KEYS = {
-    'dtype': one_of('bf16', 'f16', 'f32'), 'keys': one_of('rope'),
-    'model': lambda v: type(v) is dict, 'next_position': count(1, (1 << 32) - 1)}
-# there only in some snapshots
-SPARE_HEAD_KEYS = {
-    'documents': lambda v: type(v) is list and 0 < len(v) < 1024 and
-    all(map(count(1, (1 << 32) - 2), v)) and v == sorted(set(v))}
-MODEL_KEYS = {
-    'architecture': name_text, 'attention_bias': boolean, 'tied_embeddings': boolean,
-    'ffn': count(1, 1 << 24), 'hidden': count(1, 1 << 24), 'vocabulary': count(1, 1 << 24),
-    'head_width': count(1, 1024), 'kv_heads': count(1, 4096), 'query_heads': count(1, 4096),
-    'layers': count(1, 4096), 'norm_eps': real, 'rope': lambda v: type(v) is dict,
-    'tokenizer': hash_text, 'weights': hash_text,
-    'weights_dtype': one_of('bf16', 'f16', 'f32')}
-ROPE_KEYS = {'type': one_of('default', 'linear', 'llama3', 'longrope', 'yarn'), 'theta': real}
-ROPE_TYPE_KEYS = {
-    'linear': {'factor': real},
-    'llama3': {
-        'factor': real, 'high_freq_factor': real, 'low_freq_factor': real,
-        'original_max_position': count(1, (1 << 32) - 1)},
-    'longrope': {
-        'attention_factor': real, 'original_max_position': count(1, (1 << 32) - 1),
-        'factors': lambda v: type(v) is list and all(real(x) and x > 0 for x in v)},
-    'yarn': {
-        'attention_factor': real, 'beta_fast': real, 'beta_slow': real, 'factor': real,
-        'original_max_position': count(1, (1 << 32) - 1), 'truncate': boolean}}
-SPARE_ROPE_TYPE_KEYS = {'yarn': {'query_beta': real_not_0}}
-# there only where they say something
-SPARE_MODEL_KEYS = {
-    **dict.fromkeys(('attention_multiplier', 'embedding_multiplier', 'logits_scaling',
-                     'residual_multiplier'), real_not_0),
-    'latent_nope': count(1, 1024), 'latent_rank': count(1, 1022), 'latent_value': count(1, 1024),
-    **dict.fromkeys(('mlp_bias', 'attention_sinks'), lambda v: v is True),
-    **dict.fromkeys(('experts', 'experts_chosen'), count(1, 1024)),
-    'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
-    'weights_rule': count(2, 2), 'window': count(1, (1 << 32) - 1),
-    'whole_layers': lambda v: type(v) is list and v != [] and all(map(count(0, 4095), v)) and
-    v == sorted(set(v))}
-SPARE_ROPE_KEYS = {
-    'skip': count(1, 4096), 'width': lambda v: count(2, 1022)(v) and v % 2 == 0,
-    'window_theta': real_not_0}
-
-
-def check_keys(where, value, rules, closed, spare=()):
+def check_keys(where: str, value: dict[str, Any], rules: Mapping[str, Rule], closed: bool,
+               spare: Mapping[str, Rule] = {}) -> None:
+    """The keys of a JSON object: all of rules, some of spare, and, unless closed, others."""
     for key, rule in rules.items():
         need(key in value, f'{where}{key} is missing')
-        need(rule(value[key]), f'{where}{key}: {value[key]!r} is out of range')
+        check_value(where + key, value[key], rule)
     for key in value:
         if key in spare:
-            need(spare[key](value[key]), f'{where}{key}: {value[key]!r} is out of range')
-        need(not closed or key in rules or key in spare, f'{where}{key} is not known')
-
-
-def parse_head(snapshot, section, content):
-    head = parse_json(content)
-    check_keys('', head, HEAD_KEYS, False, SPARE_HEAD_KEYS)
-    need(head.get('documents', [0])[-1] < head['next_position'],
-         'documents: not below next_position')
-    model = head['model']
-    check_keys('model.', model, MODEL_KEYS, True, SPARE_MODEL_KEYS)
-    need(('experts' in model) == ('experts_chosen' in model) and model.get('experts_chosen', 0) <=
-         model.get('experts', 0), 'model.experts_chosen: not of the experts')
-    need(model['query_heads'] % model['kv_heads'] == 0,
-         f"query_heads {model['query_heads']} of kv_heads {model['kv_heads']}")
-    rope = model['rope']
-    kind = rope.get('type')
-    keys = dict(ROPE_KEYS, **(ROPE_TYPE_KEYS.get(kind, {}) if type(kind) is str else {}))
-    spare = dict(SPARE_ROPE_KEYS,
-                 **(SPARE_ROPE_TYPE_KEYS.get(kind, {}) if type(kind) is str else {}))
-    check_keys('model.rope.', rope, keys, True, spare)
-    need(rope.get('width', 0) < model['head_width'], 'model.rope.width is not below head_width')
-    need(len(rope.get('factors', ())) in (0, rope.get('width', model['head_width']) // 2) and
-         rope.get('factors') != [], 'model.rope.factors do not fit the head width')
-    whole = model.get('whole_layers', [])
-    need('window' in model or not (whole or 'window_theta' in rope), 'there is no model.window')
-    need(len(whole) < model['layers'] and max(whole, default=0) < model['layers'],
-         f'model.whole_layers: {whole} of {model["layers"]}')
-    need('row_types' in head or not snapshot.features & 1,
-         'row_types is missing, and bit 0 of the features is set')
-    if 'row_types' in head:
-        need(snapshot.features & 1, 'row_types, and bit 0 of the features is not set')
-        wrong = wrong_types(head['row_types'], head['dtype'], model['layers'], model['head_width'])
-        need(not wrong, f'row_types{wrong}')
-    need(not (wrong := wrong_latent(model, snapshot.features & 2, head.get('row_types'))), wrong)
-    snapshot.head = head
+            check_value(where + key, value[key], spare[key])
+        elif closed and key not in rules:
+            raise Unsupported(f'{where}{key} is not known')
 
 
 def parse_tokens(snapshot, section, content):
@@ -579,7 +505,7 @@ def parse_other(snapshot, section, content):
 
 
 PARSERS = {
-    'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
+    'TOKS': parse_tokens, 'POSN': parse_positions,
     'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid,
     'KEYS': parse_rows('keys'), 'VALS': parse_rows('values'), 'LGTS': parse_logits,
     'rHDk': parse_head_keys, 'eVNt': parse_events, 'pROv': parse_provenance,
@@ -587,7 +513,6 @@ PARSERS = {
 
 # by the type of a section: what its header must say, (snapshot so far, section)
 SIZES = {
-    'HEAD': lambda _, s: need(s.raw_size <= MIB, 'longer than 1 MiB'),
     'TOKS': lambda _, s: is_array(s), 'POSN': size_of_positions, 'mASS': size_of_mass(0),
     'oBSq': lambda _, s: need(s.raw_size >= 8, f'raw size {s.raw_size}'),
     'pAID': size_of_mass(LABEL), 'KEYS': size_of_rows('keys'), 'VALS': size_of_rows('values'),

@@ -14,8 +14,9 @@ import numpy as np
 from . import container, indexes, kivi
 from .arrays import Layer
 from .container import MAGIC
-from .content import HEAD_KEYS, LABEL, NONE, SPARE_HEAD_KEYS, Event, Snapshot
+from .content import LABEL, NONE, Event, Snapshot
 from .hashing import xxh3
+from .head import HEAD_KEYS, SPARE_HEAD_KEYS
 from .pipe import Signature, Writer, make_section, release, run_stage
 from .latent import wrong_latent_types
 from .rowstore import TYPES, store_of, wrong_types

@@ -157,13 +157,24 @@ def store_of(head: dict[str, Any], layer: int, name: str) -> RowStore:
                 types.get('residual') if kind in TYPES else None)
 
 
+def unknown_types(types: Any) -> str:
+    """What of row_types of HEAD (4.1) is of a later version, as a part of a message; ''."""
+    if type(types) is not dict:
+        return ''
+    for name in sorted(types):
+        if name not in ('keys', 'values', 'residual'):
+            return f'.{name}'
+        for l, kind in enumerate(types[name] if type(types[name]) is list else ()):
+            if type(kind) is str and kind not in TYPES and kind not in rowtypes.ITEM_SIZE:
+                return f'.{name} layer {l}: {kind!r}'
+    return ''
+
+
 def wrong_types(types, dtype, layers, E):
     """What is wrong with row_types of HEAD (4.1), as the end of a message; '' for nothing."""
     if type(types) is not dict:
         return f': {types!r} is no object'
-    for name in sorted({'keys', 'values', *types} - {'residual'}):
-        if name not in ('keys', 'values'):
-            return f'.{name} is not known'
+    for name in ('keys', 'values'):
         if type(types.get(name)) is not list:
             return f'.{name} is missing, or no list'
         if len(types[name]) != layers:
