@@ -6,14 +6,15 @@ and a text in the place of one of those that are listed."""
 from __future__ import annotations
 
 from .content import MIB, Snapshot, Unsupported, Words, check_keys, need, parse_json
-from .rowstore import unknown_types, wrong_latent, wrong_types
+from .latent import wrong_latent
+from .rowstore import unknown_types, wrong_types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from .container import Section
-    from .content import Rule
+    from .content import Check, Parse, Rule
 
 
 def count(low: int, high: int) -> Rule:
@@ -121,5 +122,6 @@ def parse_head(snapshot: Snapshot, section: Section, content: bytearray) -> None
     snapshot.head = head
 
 
-SIZES = {'HEAD': lambda _, s: need(s.raw_size <= MIB, 'longer than 1 MiB')}
-PARSERS = {'HEAD': parse_head}
+SIZES: dict[str, Check] = {
+    'HEAD': lambda _, s: need(s.raw_size <= MIB, 'longer than 1 MiB')}
+PARSERS: dict[str, Parse] = {'HEAD': parse_head}
