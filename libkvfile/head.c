@@ -187,13 +187,6 @@ get_count(uint32_t *out, const json_t *v, const char *key, uint32_t min, uint32_
 	return KV_OK;
 }
 
-/* Refuses a text that a later writer may mean something by (kv-snapshot.md, 4.1). */
-static int
-not_known(struct kv_message *why, const char *key, const char *text)
-{
-	return kv_say(why, KV_EVERSION, "%s \"%.40s\" is not known", key, text);
-}
-
 static int
 get_dtype(enum kv_dtype *out, const json_t *v, const char *key, struct kv_message *why)
 {
@@ -201,7 +194,8 @@ get_dtype(enum kv_dtype *out, const json_t *v, const char *key, struct kv_messag
 		return kv_bad(why, "%s must be a string", key);
 	*out = kv_dtype_named(json_string_value(v));
 	if (kv_dtype_size(*out) == 0)
-		return not_known(why, key, json_string_value(v));
+		return kv_bad(why, "%s \"%.40s\" is not known", key,
+		    json_string_value(v));
 	return KV_OK;
 }
 
@@ -235,7 +229,7 @@ get_rope_type(enum kv_rope *out, const json_t *v, struct kv_message *why)
 			*out = (enum kv_rope)i;
 			return KV_OK;
 		}
-	return not_known(why, "rope.type", s);
+	return kv_bad(why, "rope.type \"%.40s\" is not known", s);
 }
 
 static int
@@ -366,7 +360,7 @@ get_fields(struct kv_model *m, json_t *o, const struct head_field *fields, const
 			if (kv_head_belongs(m, f) && strcmp(key, f->key) == 0)
 				break;
 		if (f->key == NULL)
-			return kv_say(why, KV_EVERSION, "%s.%.60s is not known", name, key);
+			return kv_bad(why, "%s.%.60s does not go with its type", name, key);
 	}
 	return KV_OK;
 }
@@ -411,15 +405,10 @@ get_row_types(uint8_t *types, const json_t *v, const char *key, const struct kv_
 	for (l = 0; l < head->model.layers; l++) {
 		name = json_string_value(json_array_get(v, l));
 		type = name != NULL ? kv_row_type_named(name) : 0;
-		if (name == NULL)
-			return kv_bad(why, "row_types.%s: that of layer %zu must be a string", key,
-			    l);
-		if (type == 0)
-			return kv_say(why, KV_EVERSION, "row_types.%s: \"%.40s\" of layer %zu is "
-			    "not known", key, name, l);
-		if (!kv_row_type_quantised(type) && type != (enum kv_row_type)head->dtype)
-			return kv_bad(why, "row_types.%s: \"%.40s\" of layer %zu is neither "
-			    "quantised nor dtype", key, name, l);
+		if (type == 0 ||
+		    (!kv_row_type_quantised(type) && type != (enum kv_row_type)head->dtype))
+			return kv_bad(why, "row_types.%s: \"%.40s\" of layer %zu is neither a "
+			    "quantised type nor dtype", key, name != NULL ? name : "", l);
 		if (kv_row_bytes(type, width) == 0)
 			return kv_bad(why, "row_types.%s: %s does not allow a head width of %u",
 			    key, name, width);
@@ -465,15 +454,11 @@ get_residual(struct kv_head *head, const json_t *o, struct kv_message *why)
 static int
 get_all_row_types(struct kv_head *head, json_t *o, struct kv_message *why)
 {
-	const char *key;
-	json_t *v;
-
 	if (!json_is_object(o))
 		return kv_bad(why, "row_types must be an object");
-	json_object_foreach(o, key, v)
-		if (strcmp(key, "keys") != 0 && strcmp(key, "values") != 0 &&
-		    strcmp(key, "residual") != 0)
-			return kv_say(why, KV_EVERSION, "row_types.%.60s is not known", key);
+	if (json_object_size(o) != 2 + (size_t)(json_object_get(o, "residual") != NULL))
+		return kv_bad(why, "row_types must have keys, values and, perhaps, residual, "
+		    "and nothing else");
 	if (get_row_types(head->key_type, json_object_get(o, "keys"), "keys", head, why) != KV_OK ||
 	    get_row_types(head->value_type, json_object_get(o, "values"), "values", head, why) !=
 	    KV_OK)
@@ -533,7 +518,8 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	if (!json_is_string(keys))
 		return kv_bad(why, "keys must be a string");
 	if (strcmp(json_string_value(keys), "rope") != 0)
-		return not_known(why, "keys", json_string_value(keys));
+		return kv_bad(why, "keys \"%.40s\" is not known",
+		    json_string_value(keys));
 	if (!json_is_object(model))
 		return kv_bad(why, "model must be an object");
 	if (get_dtype(&head->dtype, json_object_get(o, "dtype"), "dtype", why) != KV_OK ||
@@ -568,7 +554,9 @@ kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_messa
 	memset(head, 0, sizeof *head);
 	if (o == NULL)
 		return why->code;
-	code = get_head(head, o, why);
+	code = kv_head_known(o, why);
+	if (code == KV_OK)
+		code = get_head(head, o, why);
 	json_decref(o);
 	return code;
 }

@@ -284,8 +284,8 @@ def order():
 
 
 # keys of model and rope, and texts, that a later version may have: refused, and no damage (4.1)
-OF_LATER = ('dtype', 'keys', 'rope-default-factor', 'rope-query-beta', 'rope-type',
-            'rope-unknown-key', 'unknown-key', 'weights-dtype')
+OF_LATER = ('dtype', 'keys', 'rope-type', 'rope-unknown-key', 'unknown-key', 'unknown-among',
+            'weights-dtype')
 
 
 def heads():
@@ -353,6 +353,8 @@ def heads():
             yield f'documents-{name}', edited(lambda h: h.update(
                 next_position=2000 if name == '1024' else 9, documents=starts))
         yield 'rope-llama3', edited(lambda h: h['model']['rope'].update(type='llama3'))
+        yield 'unknown-among', edited(lambda h: (       # what is wrong besides does not count
+            h['model'].update(sliding_window=4096, layers=0), h.pop('next_position')))
         yield 'rope-unknown-key', edited(lambda h: h['model']['rope'].update(beta=1.5))
         for name, key, value in (
                 ('unknown-key', 'sliding_window', 4096),

@@ -28,8 +28,8 @@ def heads():
         edit(h['row_types'], h)
         out = base()
         out[0].set(canonical(h).encode())
-        later = name.startswith('unknown-')
-        return f'row-types-{name}', stream(out, features=1), *((5, 'known') if later else (3, 'HEAD'))
+        status, word = (5, 'known') if name.startswith('unknown-') else (3, 'HEAD')
+        return f'row-types-{name}', stream(out, features=1), status, word
 
     def to(name, n, value):
         return lambda types, h: types[name].__setitem__(n, value)

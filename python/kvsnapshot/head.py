@@ -1,13 +1,15 @@
 """HEAD: which model, and how rows are stored (kv-snapshot.md, 4.1).
 
 What is not known there is of a later version, and not damage: a key of model, rope or row_types,
-and a text in the place of one of those that are listed."""
+and a text in the place of one of those that are listed. It is looked for before anything else,
+whose range may have changed with it."""
 
 from __future__ import annotations
 
-from .content import MIB, Snapshot, Unsupported, Words, check_keys, need, parse_json
+from .content import MIB, Snapshot, Unsupported, check_keys, need, parse_json
 from .latent import wrong_latent
 from .rowstore import unknown_types, wrong_types
+from .rowtypes import ITEM_SIZE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
 
     from .container import Section
     from .content import Check, Parse, Rule
+
+
+DTYPES = tuple(ITEM_SIZE)
+ROPE_TYPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
+
+
+def one_of(words: tuple[str, ...]) -> Rule:
+    return lambda v: type(v) is str and v in words
 
 
 def count(low: int, high: int) -> Rule:
@@ -42,7 +52,7 @@ def name_text(v: Any) -> bool:
 
 
 HEAD_KEYS: dict[str, Rule] = {
-    'dtype': Words('bf16', 'f16', 'f32'), 'keys': Words('rope'),
+    'dtype': one_of(DTYPES), 'keys': one_of(('rope',)),
     'model': lambda v: type(v) is dict, 'next_position': count(1, (1 << 32) - 1)}
 # there only in some snapshots
 SPARE_HEAD_KEYS: dict[str, Rule] = {
@@ -54,9 +64,8 @@ MODEL_KEYS: dict[str, Rule] = {
     'head_width': count(1, 1024), 'kv_heads': count(1, 4096), 'query_heads': count(1, 4096),
     'layers': count(1, 4096), 'norm_eps': real, 'rope': lambda v: type(v) is dict,
     'tokenizer': hash_text, 'weights': hash_text,
-    'weights_dtype': Words('bf16', 'f16', 'f32')}
-ROPE_KEYS: dict[str, Rule] = {
-    'type': Words('default', 'linear', 'llama3', 'longrope', 'yarn'), 'theta': real}
+    'weights_dtype': one_of(DTYPES)}
+ROPE_KEYS: dict[str, Rule] = {'type': one_of(ROPE_TYPES), 'theta': real}
 ROPE_TYPE_KEYS: dict[str, dict[str, Rule]] = {
     'linear': {'factor': real},
     'llama3': {
@@ -85,8 +94,34 @@ SPARE_ROPE_KEYS: dict[str, Rule] = {
     'window_theta': real_not_0}
 
 
+def unknown_of(head: dict[str, Any]) -> str:
+    """The first key or text of a later version; ''."""
+    def part(of: dict[str, Any], key: str) -> dict[str, Any]:
+        value = of.get(key)
+        return value if type(value) is dict else {}
+
+    model, rope = part(head, 'model'), part(part(head, 'model'), 'rope')
+    for where, value, words in (
+            ('dtype', head.get('dtype'), DTYPES), ('keys', head.get('keys'), ('rope',)),
+            ('model.weights_dtype', model.get('weights_dtype'), DTYPES),
+            ('model.rope.type', rope.get('type'), ROPE_TYPES)):
+        if type(value) is str and value not in words:
+            return f'{where}: {value!r}'
+    ropes = [ROPE_KEYS, SPARE_ROPE_KEYS, *ROPE_TYPE_KEYS.values(), *SPARE_ROPE_TYPE_KEYS.values()]
+    for where, own, rules in (('model', model, [MODEL_KEYS, SPARE_MODEL_KEYS]),
+                              ('model.rope', rope, ropes)):
+        for key in own:
+            if not any(key in known for known in rules):
+                return f'{where}.{key}'
+    unknown = unknown_types(head.get('row_types'))
+    return unknown and f'row_types{unknown}'
+
+
 def parse_head(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     head = parse_json(content)
+    unknown = unknown_of(head)
+    if unknown:
+        raise Unsupported(f'{unknown} is not known')
     check_keys('', head, HEAD_KEYS, False, SPARE_HEAD_KEYS)
     need(head.get('documents', [0])[-1] < head['next_position'],
          'documents: not below next_position')
@@ -113,9 +148,6 @@ def parse_head(snapshot: Snapshot, section: Section, content: bytearray) -> None
          'row_types is missing, and bit 0 of the features is set')
     if 'row_types' in head:
         need(snapshot.features & 1, 'row_types, and bit 0 of the features is not set')
-        unknown = unknown_types(head['row_types'])
-        if unknown:
-            raise Unsupported(f'row_types{unknown} is not known')
         wrong = wrong_types(head['row_types'], head['dtype'], model['layers'], model['head_width'])
         need(not wrong, f'row_types{wrong}')
     need(not (wrong := wrong_latent(model, snapshot.features & 2, head.get('row_types'))), wrong)

@@ -166,10 +166,12 @@ def unknown_types(types: Any) -> str:
     """What of row_types of HEAD (4.1) is of a later version, as a part of a message; ''."""
     if type(types) is not dict:
         return ''
-    for name in sorted(types):
+    for name in types:
         if name not in ('keys', 'values', 'residual'):
             return f'.{name}'
-        for l, kind in enumerate(types[name] if type(types[name]) is list else ()):
+    for name in ('keys', 'values'):
+        kinds = types.get(name)
+        for l, kind in enumerate(kinds if type(kinds) is list else ()):
             if type(kind) is str and kind not in TYPES and kind not in rowtypes.ITEM_SIZE:
                 return f'.{name} layer {l}: {kind!r}'
     return ''
