@@ -270,11 +270,11 @@ open_beside(struct session *s)
 	if (!s->head->has_features)
 		return;
 	if (prefill.select.rule != TOKENS_ALL)
-		die(EXIT_USAGE, "--retrieval-head: this head has features, and does not go with "
-		    "--select: tokens that are not selected never reach their layers");
+		die(EXIT_UNSUPPORTED, "--retrieval-head: this head has features, and does not go "
+		    "with --select: tokens that are not selected never reach their layers");
 	if (prefix_options.reuse != NULL || prefix_options.store != NULL)
-		die(EXIT_USAGE, "--retrieval-head: this head has features, and does not go with "
-		    "--%s: tokens whose rows are there already are not run",
+		die(EXIT_UNSUPPORTED, "--retrieval-head: this head has features, and does not go "
+		    "with --%s: tokens whose rows are there already are not run",
 		    prefix_options.reuse != NULL ? "reuse" : "store");
 }
 

@@ -51,7 +51,7 @@ head_check(struct sequence *s, const char *name, const struct notice_hook *told,
 	const struct cache *c = s->cache;
 
 	if (c->n_tokens != c->next_position)
-		return engine_fail(e, ENGINE_ERUN,
+		return engine_fail(e, ENGINE_EUNSUPPORTED,
 		    "%s: it has %zu tokens, and the next one is at position %u: a retrieval head "
 		    "needs rows at their positions in the text, not renumbered or selected ones",
 		    name, c->n_tokens, c->next_position);
