@@ -23,27 +23,56 @@ sys.path.insert(0, str(ROOT / "tests/bin"))
 
 import mkfamily          # noqa: E402
 import mkgguf            # noqa: E402
+import mxfp4experts      # noqa: E402
 
 TOKENS = list(range(3, 51))
-# llama.cpp has no biases of these networks, and windows of StarCoder2 only in its folder
+LAYERS, WIDTH, KV_HEADS = mkfamily.LAYERS, mkfamily.WIDTH, mkfamily.KV_HEADS
+# llama.cpp has no biases of these networks, and windows of StarCoder2 only in its folder; of
+# gpt-oss one limit, and bounds of yarn rounded, which these are without (all is between them); one
+# epsilon for all norms of DeepSeek, layers that say whether queries have a narrow vector, and in
+# each group the sum of its two best scores; ERNIE's experts up to the last layer, and as many KV
+# heads as query heads of dots.llm1
+OSS = {"swiglu_limit": 7.0, "layer_types": ["sliding_attention", "full_attention"] * 2,
+       "rope_theta": 5.0, "rope_scaling": dict(
+           mkfamily.YARN, original_max_position_embeddings=200, truncate=False)}
+EPS = {"rms_norm_eps": 1e-6}
+LITE = dict(EPS, num_hidden_layers=26, first_k_dense_replace=26)
 CHANGES = {"seed_oss": {"mlp_bias": False}, "starcoder2": {"sliding_window": None},
-           "gemma2": {"query_pre_attn_scalar": 12}}
+           "gemma2": {"query_pre_attn_scalar": 12}, "gpt_oss": OSS,
+           "gpt_oss-blocks": dict(OSS, hidden_size=6 * 32),
+           "deepseek_v2": EPS, "deepseek_v3": EPS, "deepseek_v3-experts": EPS,
+           "deepseek_v2-greedy": EPS, "deepseek_v2-64": EPS, "deepseek_v2-lite": LITE,
+           "deepseek_v2-experts": dict(EPS, n_group=1, topk_group=1),
+           "dots1": {"num_key_value_heads": mkfamily.HEADS},
+           "ernie4_5_moe": {"moe_layer_end_index": mkfamily.LAYERS}}
+OLD = ("deepseek_v2", "deepseek_v3", "deepseek_v2-lite", "deepseek_v2-experts")
 CASES = ("llama", "llama-biases", "llama-linear", "llama-llama3", "llama-yarn", "qwen2", "qwen3",
          "gemma", "gemma2", "gemma3", "phi", "phi3", "granite", "olmo", "olmo2", "olmo3", "smollm3",
          "ministral3", "cohere", "cohere2", "exaone", "exaone4-llama3", "glm", "glm4",
          "glm4-biases", "ernie4_5", "seed_oss", "arcee", "nemotron", "starcoder2", "stablelm",
-         "mixtral", "qwen2_moe", "qwen3_moe", "granitemoe")
+         "mixtral", "qwen2_moe", "qwen3_moe", "granitemoe", "granitemoeshared", "gpt_oss",
+         "gpt_oss-blocks", "deepseek_v2", "deepseek_v2-64", "deepseek_v2-lite",
+         "deepseek_v2-greedy", "deepseek_v2-experts", "deepseek_v3", "deepseek_v3-experts",
+         "glm4_moe", "dots1", "ernie4_5_moe", *(f"{name}:old" for name in OLD))
 
 
-def make(name, folder):
+def make(name, folder, old):
     """The path of the GGUF file of a case"""
     family, more = mkfamily.CASES[name]
     wide = {"hidden_size": mkfamily.HEADS * mkfamily.WIDTH}
-    mkfamily.CASES[name] = (family, {**more, **wide, **CHANGES.get(name, {})})
+    own = {**more, **wide, **CHANGES.get(name, {})}
+    mkfamily.CASES[name] = (family, own)
+    mkfamily.LAYERS = own.get("num_hidden_layers", LAYERS)
+    mkfamily.KV_HEADS = own.get("num_key_value_heads", KV_HEADS)
+    mkfamily.WIDTH = 32 if name == "gpt_oss-blocks" else WIDTH
     tokenizer = ROOT / "examples/demo-model/tokenizer.json"
-    mkfamily.write(name, folder / name, tokenizer)
-    path = folder / f"{name}.gguf"
-    mkgguf.write(path, *mkgguf.read_folder(folder / name))
+    made = folder / name
+    mkfamily.write(name, made, tokenizer)
+    if name == "gpt_oss-blocks":
+        made = folder / "blocks"
+        mxfp4experts.main(folder / name, made, folder / "elements")
+    path = folder / f"{name}{'-old' if old else ''}.gguf"
+    mkgguf.write(path, *mkgguf.read_folder(made, old=old))
     return path
 
 
@@ -63,13 +92,14 @@ def theirs(path):
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="gguf.") as name:
-        folder = pathlib.Path(name)
+    with tempfile.TemporaryDirectory(prefix="gguf.") as temporary:
+        folder = pathlib.Path(temporary)
         for case in sys.argv[1:] or CASES:
-            path = make(case, folder)
+            name, _, old = case.partition(":")
+            path = make(name, folder, bool(old))
             a, b = ours(path, folder), theirs(path)
             errors = np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1)
-            arch = json.loads((folder / case / "config.json").read_text())["model_type"]
+            arch = json.loads((folder / name / "config.json").read_text())["model_type"]
             print(f"{case} ({arch}): {np.median(errors):.1e} {errors.max():.1e}", flush=True)
 
 
