@@ -133,7 +133,8 @@ bind_matrices(struct loader *ld, uint32_t l, struct experts *e)
 	e->down = (struct expert_mats){ .out = D, .in = F };
 	if ((t = find_all(ld, l, is->gate_up, full)) != NULL)
 		rc = bind_all(ld, t, &e->gate, &e->up);
-	else if (is->experts == NULL && find_all(ld, l, is->all_gate, other) == NULL)
+	else if (is->experts == NULL && find_all(ld, l, is->all_gate, other) == NULL &&
+	    find_all(ld, l, is->all_up, other) == NULL)
 		rc = FAIL(ld, MODEL_EINVALID, ld->m->dir, "no tensor %s", full);
 	else if ((rc = bind_mats(ld, l, is->all_gate, is->gate, &e->gate)) == MODEL_OK)
 		rc = bind_mats(ld, l, is->all_up, is->up, &e->up);
