@@ -4,14 +4,17 @@
 usage: gguf_llama.py [CASE ...]
 
 Each case of tests/bin/mkfamily.py becomes a GGUF file (mkgguf.py), with the width that llama.cpp
-wants, and runs 48 tokens here and there, with rows in f32. Prints the relative error in the L2
-norm, its median over positions and the greatest. llama.cpp looks GELU up in a table of f16, which
-is an error of 1e-4 to 1e-3. Needs llama-cpp-python (0.3.36) and NumPy; kv-prefill comes from the
-PATH.
+wants, and runs 48 tokens here and there, with rows in f32. CASE:old is written with --old,
+CASE:elements has the numbers of MXFP4 as elements. Prints the relative error in the L2 norm, its
+median over positions and the greatest, and how many greedy tokens that follow are the same, up to
+the first that is not. llama.cpp looks GELU up in a table of f16, which is an error of 1e-4 to 1e-3,
+and rounds activations to 8 bits before it multiplies them with blocks. Needs llama-cpp-python
+(0.3.36) and NumPy; kv-prefill comes from the PATH.
 """
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +28,7 @@ import mkfamily          # noqa: E402
 import mkgguf            # noqa: E402
 import mxfp4experts      # noqa: E402
 
-TOKENS = list(range(3, 51))
+TOKENS, GREEDY = list(range(3, 51)), 64
 LAYERS, WIDTH, KV_HEADS = mkfamily.LAYERS, mkfamily.WIDTH, mkfamily.KV_HEADS
 # llama.cpp has no biases of these networks, and windows of StarCoder2 only in its folder; of
 # gpt-oss one limit, and bounds of yarn rounded, which these are without (all is between them); one
@@ -51,12 +54,12 @@ CASES = ("llama", "llama-biases", "llama-linear", "llama-llama3", "llama-yarn", 
          "ministral3", "cohere", "cohere2", "exaone", "exaone4-llama3", "glm", "glm4",
          "glm4-biases", "ernie4_5", "seed_oss", "arcee", "nemotron", "starcoder2", "stablelm",
          "mixtral", "qwen2_moe", "qwen3_moe", "granitemoe", "granitemoeshared", "gpt_oss",
-         "gpt_oss-blocks", "deepseek_v2", "deepseek_v2-64", "deepseek_v2-lite",
+         "gpt_oss-blocks", "gpt_oss-blocks:elements", "deepseek_v2", "deepseek_v2-64", "deepseek_v2-lite",
          "deepseek_v2-greedy", "deepseek_v2-experts", "deepseek_v3", "deepseek_v3-experts",
          "glm4_moe", "dots1", "ernie4_5_moe", *(f"{name}:old" for name in OLD))
 
 
-def make(name, folder, old):
+def make(name, folder, form):
     """The path of the GGUF file of a case"""
     family, more = mkfamily.CASES[name]
     wide = {"hidden_size": mkfamily.HEADS * mkfamily.WIDTH}
@@ -69,38 +72,50 @@ def make(name, folder, old):
     made = folder / name
     mkfamily.write(name, made, tokenizer)
     if name == "gpt_oss-blocks":
-        made = folder / "blocks"
-        mxfp4experts.main(folder / name, made, folder / "elements")
-    path = folder / f"{name}{'-old' if old else ''}.gguf"
-    mkgguf.write(path, *mkgguf.read_folder(made, old=old))
+        for part in ("blocks", "elements"):
+            shutil.rmtree(folder / part, ignore_errors=True)
+        mxfp4experts.main(folder / name, folder / "blocks", folder / "elements")
+        made = folder / (form or "blocks")
+    path = folder / f"{name}-{form}.gguf"
+    mkgguf.write(path, *mkgguf.read_folder(made, old=form == "old"))
     return path
 
 
 def ours(path, folder):
-    out = folder / "logits.npy"
+    """(logits of TOKENS, the tokens that follow)"""
+    out, snapshot = folder / "logits.npy", folder / "snapshot.kv"
     subprocess.run(["kv-prefill", "-q", "-m", path, "--ids", "--dtype", "f32", "--logits", out,
-                    "-o", "/dev/null"], input="\n".join(map(str, TOKENS)).encode(), check=True)
-    return np.load(out).astype(float)
+                    "-o", snapshot], input="\n".join(map(str, TOKENS)).encode(), check=True)
+    said = subprocess.run(["kv-decode", "-q", "-m", path, "--ids", "--ignore-eos", "-n", str(GREEDY),
+                           snapshot], stdout=subprocess.PIPE, check=True).stdout
+    return np.load(out).astype(float), [int(word) for word in said.split()]
 
 
 def theirs(path):
+    """The same of llama.cpp"""
     import llama_cpp
     llama = llama_cpp.Llama(str(path), n_ctx=512, n_batch=64, n_ubatch=64, logits_all=True,
                             type_k=0, type_v=0, verbose=False)
     llama.eval(TOKENS)
-    return llama.scores[:len(TOKENS)].astype(float)
+    tokens = []
+    while len(tokens) < GREEDY:
+        tokens.append(int(llama.scores[llama.n_tokens - 1].argmax()))
+        llama.eval(tokens[-1:])
+    return llama.scores[:len(TOKENS)].astype(float), tokens
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="gguf.") as temporary:
         folder = pathlib.Path(temporary)
         for case in sys.argv[1:] or CASES:
-            name, _, old = case.partition(":")
-            path = make(name, folder, bool(old))
-            a, b = ours(path, folder), theirs(path)
+            name, _, form = case.partition(":")
+            path = make(name, folder, form)
+            (a, text), (b, other) = ours(path, folder), theirs(path)
+            same = next((i for i, pair in enumerate(zip(text, other)) if len(set(pair)) > 1), GREEDY)
             errors = np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1)
             arch = json.loads((folder / name / "config.json").read_text())["model_type"]
-            print(f"{case} ({arch}): {np.median(errors):.1e} {errors.max():.1e}", flush=True)
+            print(f"{case} ({arch}): {np.median(errors):.1e} {errors.max():.1e}, "
+                  f"{same} of {GREEDY} tokens", flush=True)
 
 
 if __name__ == "__main__":
