@@ -5,8 +5,8 @@ gguf() {
 	"$PYTHON" "$ROOT/tests/bin/mkgguf.py" "$@"
 }
 
-# family CASE [JSON [OPTION ...]]: a tiny model as a folder, with these keys of config.json in place of the case's ("absent": none), and as a
-# GGUF file
+# family CASE [JSON [OPTION ...]]: a tiny model as a folder, with these keys of config.json in place
+# of the case's ("absent": none), and as a GGUF file
 family() {
 	"$PYTHON" - "$ROOT/tests/bin" "$1" "${2:-{\}}" "$DEMO/tokenizer.json" <<-'END'
 		import json, sys
@@ -19,8 +19,8 @@ family() {
 	gguf "$1" "$1.gguf" "${@:3}"
 }
 
-# both CASE: logits of ids by the folder and by the GGUF file, CASE.logits and CASE.gguf.logits, and snapshots CASE.kv and CASE.gguf.kv, which say
-# the same of the model but its weights
+# both CASE: logits of ids by the folder and by the GGUF file, CASE.logits and CASE.gguf.logits, and
+# snapshots CASE.kv and CASE.gguf.kv, which say the same of the model but its weights
 both() {
 	local m
 	[ -e "$1.gguf" ] || family "$1"
@@ -34,7 +34,8 @@ print(o)' >"$m.info"
 	assert_equal "$(cat "$1.info")" "$(cat "$1.gguf.info")"
 }
 
-# same_families CASE ...: logits to the byte, and all that a snapshot says of the model but its weights
+# same_families CASE ...: logits to the byte, and all that a snapshot says of the model but its
+# weights
 same_families() {
 	local c
 	seq 3 50 >ids

@@ -136,6 +136,25 @@ write("wide.gguf", k, [(name, *rest) for name, rest in wide.items()])'
 	same_families deepseek_v3-experts deepseek_v2-experts
 }
 
+@test "gate and up of all experts may be in one tensor" {
+	local c
+	same_families qwen3_moe granitemoe glm4_moe
+	for c in qwen3_moe granitemoe glm4_moe; do
+		changed "$c" '
+for n in [n for n in t if n.endswith("ffn_gate_exps.weight")]:
+    up = n.replace("gate", "up")
+    gates, ups = (np.frombuffer(t[m][2], "<f4").reshape(t[m][0]) for m in (n, up))
+    both = np.concatenate([gates, ups], axis=1)
+    t[n.replace("gate", "gate_up")] = (both.shape, 0, both.tobytes())
+    del t[n], t[up]'
+		kv-prefill -q -m x.gguf --ids --logits l -o x.kv ids
+		cmp l "$c.logits"
+	done
+	rm x.kv
+	changed gpt_oss 't["blk.0.ffn_gate_up_exps.weight"] = ((5, 48, 40), 0, bytes(5 * 48 * 40 * 4))'
+	refused 5 'blk.0.ffn_gate_up_exps.weight: not a tensor of this architecture'
+}
+
 @test "layers that guess further tokens are counted in a file, and are left out" {
 	local more='
 k["glm4moe.block_count"] = (U32, 5)
@@ -232,7 +251,7 @@ t["blk.4.nextn.eh_proj.weight"] = ((1, 2), 0, bytes(8))
 	changed deepseek_v3-experts "del k['$key.value_length_mla']"
 	refused 3 "no key $key.value_length_mla"
 	changed deepseek_v3-experts "k['$key.value_length_mla'] = (U32, 39)"
-	refused 3 'model.layers.0.self_attn.o_proj.weight: want [40][117], file has [40][120]'
+	refused 3 'model.layers.0.self_attn.v_b_proj.weight: want [3][39][56], file has [3][40][56]'
 	changed deepseek_v3-experts "del k['$key.kv_lora_rank']"
 	refused 3 "no key $key.kv_lora_rank"
 	changed deepseek_v3-experts "del k['$key.key_length_mla'], k['$key.value_length_mla']"

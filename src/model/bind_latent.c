@@ -102,16 +102,16 @@ bind_latent(struct loader *ld, uint32_t l)
 		    NULL },
 		{ "self_attn.kv_a_proj_with_mqa", id->latent_rank, D, &a->wc, NULL },
 		{ NULL, id->rope_width, D, &a->wr, NULL },
-		{ "self_attn.o_proj", D, H * id->latent_value, &y->wo, bias ? &y->bo : NULL },
-	};
+	}, out = { "self_attn.o_proj", D, H * id->latent_value, &y->wo, bias ? &y->bo : NULL };
 	const size_t first = Q != 0 ? 0 : 1;
 	int rc;
 
 	if (ld->m->ops->head_products == NULL)
 		return FAIL(ld, MODEL_EUNSUPPORTED, ld->m->dir, "multi-head latent attention: a "
 		    "GPU has no kernels for it (--device cpu computes it)");
-	if ((rc = bind_parts(ld, l, parts + first, 5 - first)) != MODEL_OK ||
+	if ((rc = bind_parts(ld, l, parts + first, 4 - first)) != MODEL_OK ||
 	    (rc = bind_key_values(ld, l)) != MODEL_OK ||
+	    (rc = bind_parts(ld, l, &out, 1)) != MODEL_OK ||
 	    (rc = bind_key_bias(ld, l, a)) != MODEL_OK)
 		return rc;
 	if (Q != 0 && (rc = bind_latent_norm(ld, l, "self_attn.q_a_layernorm", Q, &a->q_norm)) !=

@@ -96,6 +96,7 @@ static const struct { const char *gguf; size_t all, each; } expert_parts[] = {
 	{ "ffn_gate_exps", EXPERT(all_gate), EXPERT(gate) },
 	{ "ffn_up_exps", EXPERT(all_up), EXPERT(up) },
 	{ "ffn_down_exps", EXPERT(all_down), EXPERT(down) },
+	{ "ffn_gate_up_exps", EXPERT(gate_up), 0 },
 	{ "ffn_gate_inp_shexp", EXPERT(shared_score), 0 },
 	{ "ffn_gate_shexp", EXPERT(shared_gate), 0 }, { "ffn_up_shexp", EXPERT(shared_up), 0 },
 	{ "ffn_down_shexp", EXPERT(shared_down), 0 },
@@ -192,6 +193,8 @@ part_of_experts(const struct family_experts *experts, const char *part, size_t n
 		if (!is_name(expert_parts[i].gguf, part, n))
 			continue;
 		names = experts->names;
+		if (names->in_turns && expert_parts[i].all == EXPERT(gate_up))
+			return 0;               /* on top of each other there */
 		all = name_at(names, expert_parts[i].all);
 		each = expert_parts[i].each != 0 ? name_at(names, expert_parts[i].each) : NULL;
 		if (all != NULL)

@@ -253,7 +253,8 @@ gguf_number(const struct gguf_reading *c, const char *key)
 static int
 take_width(struct gguf_reading *c, uint64_t *width)
 {
-	const uint64_t heads = gguf_number(c, "num_attention_heads"), hidden = gguf_number(c, "hidden_size");
+	const uint64_t heads = gguf_number(c, "num_attention_heads");
+	const uint64_t hidden = gguf_number(c, "hidden_size");
 	uint64_t values;
 	int rc;
 
@@ -364,7 +365,8 @@ take_window(struct gguf_reading *c)
 static int
 take_query_scalar(struct gguf_reading *c, uint64_t width)
 {
-	const uint64_t heads = gguf_number(c, "num_attention_heads"), hidden = gguf_number(c, "hidden_size");
+	const uint64_t heads = gguf_number(c, "num_attention_heads");
+	const uint64_t hidden = gguf_number(c, "hidden_size");
 
 	if (!(c->arch->flags & GGUF_QUERY_SCALAR))
 		return MODEL_OK;
@@ -493,8 +495,8 @@ read_all(struct gguf_reading *c)
 	    MODEL_OK || (rc = take_keys(c)) != MODEL_OK)
 		return rc;
 	if (json_object_get(c->json, "num_key_value_heads") == NULL &&
-	    (rc = gguf_set_whole(c, "num_key_value_heads", gguf_number(c, "num_attention_heads"))) !=
-	    MODEL_OK)
+	    (rc = gguf_set_whole(c, "num_key_value_heads", gguf_number(c,
+	    "num_attention_heads"))) != MODEL_OK)
 		return rc;
 	rc = c->arch->flags & GGUF_LATENT ? gguf_latent(c, &width) : take_width(c, &width);
 	if (rc != MODEL_OK || (rc = take_vocabulary(c)) != MODEL_OK ||

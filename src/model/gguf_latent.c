@@ -30,8 +30,8 @@ check_row(struct gguf_reading *c, const char *name, uint64_t is, uint64_t want)
 {
 	if (is == want)
 		return MODEL_OK;
-	return BAD(c, "key %s is %" PRIu64 ", and rows of the cache have %" PRIu64 " channels there",
-	    gguf_key(c, name), is, want);
+	return BAD(c, "key %s is %" PRIu64 ", and rows of the cache have %" PRIu64 " channels "
+	    "there", gguf_key(c, name), is, want);
 }
 
 static int

@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 """mkgguf.py - write a model folder as a GGUF file of llama.cpp, as its converter does
 
-usage: mkgguf.py FOLDER FILE.gguf [--split N] [--alignment N] [--version N] [--no-tokenizer] [--old]
+usage: mkgguf.py FOLDER FILE.gguf [--split N] [--alignment N] [--version N] [--no-tokenizer]
+                 [--old]
 
 Weights keep their type, norms and biases become f32. In models of the Llama kind the rows of
 queries and keys are put in turns (llama.cpp rotates neighbours); Gemma's norms get the 1 that the
 model adds; factors of rotary embedding become tensors. A tokenizer.json of bytes (tokenizer.ggml
 "gpt2") or with scores (--scores FILE, a JSON list; "llama") becomes keys. --split N writes N parts,
-FILE-00001-of-0000N.gguf. What has no key in GGUF files is left out. Experts of gpt-oss stand upright,
-gate and up apart. --old writes DeepSeek's files as they were before April 2025: keys and values of
-latent attention in one matrix, widths of a head, no groups of experts.
+FILE-00001-of-0000N.gguf. What has no key in GGUF files is left out. Experts of gpt-oss stand
+upright, gate and up apart. --old writes DeepSeek's files as they were before April 2025: keys and
+values of latent attention in one matrix, widths of a head, no groups of experts.
 """
 
 import argparse
@@ -185,7 +186,7 @@ def convert(name, dtype, x, arch, c):
 
 
 def mxfp4(codes, scales):
-    """Blocks of ggml: the scale, then element i in the low half of byte i, i + 16 in the high one"""
+    """Blocks of ggml: the scale, then element i in the low half of byte i, i + 16 in the high"""
     each = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
     blocks = np.concatenate([scales[..., None], each[..., :16] | each[..., 16:] << 4], axis=-1)
     return blocks.reshape(*scales.shape[:-1], -1)

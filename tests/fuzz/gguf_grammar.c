@@ -111,7 +111,8 @@ put_experts(void)
 		put_whole(".interleave_moe_layer_step", rarely(8) ? 2 : 1);
 		return;
 	}
-	put_whole(".expert_gating_func", rarely(40) ? below(5) : is("deepseek2") ? 1 + below(2) : 2);
+	put_whole(".expert_gating_func", rarely(40) ? below(5) : is("deepseek2") ? 1 + below(2) :
+	    2);
 	put_real(".expert_weights_scale", 2);
 	if (!rarely(3))
 		put_flag(".expert_weights_norm", 1);
@@ -380,7 +381,8 @@ type_of(uint32_t in)
 static void
 put_latent_layer(uint32_t l)
 {
-	const uint32_t D = model.hidden, H = model.heads, key = 32 + model.rope, Q = model.query_rank;
+	const uint32_t D = model.hidden, H = model.heads, Q = model.query_rank;
+	const uint32_t key = 32 + model.rope;
 
 	if (Q > 0) {
 		layer_tensor(l, "attn_q_a.weight", D, Q, model.type);
@@ -540,7 +542,8 @@ make_file(void)
 	drawn.size = n;
 	put_data();
 	for (i = rarely(3) ? 1 + below(6) : 0; i > 0; i--)
-		drawn.file[below((uint32_t)(rarely(2) ? n : drawn.size))] ^= (uint8_t)(1u << below(8));
+		drawn.file[below((uint32_t)(rarely(2) ? n : drawn.size))] ^=
+		    (uint8_t)(1u << below(8));
 	if (rarely(12))
 		drawn.size = below((uint32_t)drawn.size + 1);
 }

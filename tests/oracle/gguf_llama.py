@@ -54,7 +54,8 @@ CASES = ("llama", "llama-biases", "llama-linear", "llama-llama3", "llama-yarn", 
          "ministral3", "cohere", "cohere2", "exaone", "exaone4-llama3", "glm", "glm4",
          "glm4-biases", "ernie4_5", "seed_oss", "arcee", "nemotron", "starcoder2", "stablelm",
          "mixtral", "qwen2_moe", "qwen3_moe", "granitemoe", "granitemoeshared", "gpt_oss",
-         "gpt_oss-blocks", "gpt_oss-blocks:elements", "deepseek_v2", "deepseek_v2-64", "deepseek_v2-lite",
+         "gpt_oss-blocks", "gpt_oss-blocks:elements", "deepseek_v2", "deepseek_v2-64",
+         "deepseek_v2-lite",
          "deepseek_v2-greedy", "deepseek_v2-experts", "deepseek_v3", "deepseek_v3-experts",
          "glm4_moe", "dots1", "ernie4_5_moe", *(f"{name}:old" for name in OLD))
 
@@ -86,8 +87,8 @@ def ours(path, folder):
     out, snapshot = folder / "logits.npy", folder / "snapshot.kv"
     subprocess.run(["kv-prefill", "-q", "-m", path, "--ids", "--dtype", "f32", "--logits", out,
                     "-o", snapshot], input="\n".join(map(str, TOKENS)).encode(), check=True)
-    said = subprocess.run(["kv-decode", "-q", "-m", path, "--ids", "--ignore-eos", "-n", str(GREEDY),
-                           snapshot], stdout=subprocess.PIPE, check=True).stdout
+    said = subprocess.run(["kv-decode", "-q", "-m", path, "--ids", "--ignore-eos", "-n",
+                           str(GREEDY), snapshot], stdout=subprocess.PIPE, check=True).stdout
     return np.load(out).astype(float), [int(word) for word in said.split()]
 
 
@@ -111,7 +112,7 @@ def main():
             name, _, form = case.partition(":")
             path = make(name, folder, form)
             (a, text), (b, other) = ours(path, folder), theirs(path)
-            same = next((i for i, pair in enumerate(zip(text, other)) if len(set(pair)) > 1), GREEDY)
+            same = next((i for i in range(GREEDY) if text[i] != other[i]), GREEDY)
             errors = np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1)
             arch = json.loads((folder / name / "config.json").read_text())["model_type"]
             print(f"{case} ({arch}): {np.median(errors):.1e} {errors.max():.1e}, "
