@@ -372,6 +372,35 @@ golden() {
 	assert_regex "$stderr" '[0-9]+ tokens, but [0-9]+ types'
 }
 
+@test "deepseek-v3 splits texts as the tokenizer.json of DeepSeek V3 says" {
+	vocabulary smollm 'k["tokenizer.ggml.pre"] = (STRING, "deepseek-v3"); k["tokenizer.ggml.add_bos_token"] = (BOOL, False)'
+	mkdir v3
+	"$PYTHON" - "$ROOT/tests/fixtures/tokenizers/smollm/tokenizer.json" >texts <<-'END'
+		import json, random, sys
+		t = json.load(open(sys.argv[1]))
+		split = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+		         "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+		         " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
+		t["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+		    *({"type": "Split", "pattern": {"Regex": s}, "behavior": "Isolated", "invert": False} for s in split),
+		    {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
+		t["post_processor"] = None
+		json.dump(t, open("v3/tokenizer.json", "w"))
+		r = random.Random(2)
+		for _ in range(30):
+		    print("".join(r.choice(["a", "Bc", "the", " ", "  ", "12345", "\u00bd", "!", "_x", "\\", "]", "-", "\u4e16\u754c", "\u3042\u30a2",
+		                            "e\u0301", "\u00e9", "\u20ac", "\t", "\r", "\u2028", "\u0628"]) for _ in range(25)))
+	END
+	while IFS= read -r line; do
+		run -0 kv-tokenize --no-template -m v.gguf -p "$line"
+		assert_equal "$output" "$(kv-tokenize --no-template -m v3 -p "$line")"
+	done <texts
+	kv-tokenize --no-template -m v.gguf texts | cmp - <(kv-tokenize --no-template -m v3 texts)
+	# and not as any other does
+	vocabulary smollm 'k["tokenizer.ggml.pre"] = (STRING, "llama-bpe"); k["tokenizer.ggml.add_bos_token"] = (BOOL, False)'
+	run ! cmp <(kv-tokenize --no-template -m v.gguf texts) <(kv-tokenize --no-template -m v3 texts)
+}
+
 # What SentencePiece does with scores: joins the two neighbours that give the best token, until none do.
 @test "a SentencePiece vocabulary with scores has the ids of joining the best neighbours first" {
 	"$PYTHON" - "$ROOT/tests/bin" >texts <<-'END'
