@@ -79,8 +79,8 @@ fuzz-grammar: $(O)/fuzz/grammar
 
 # GGUF files from a grammar: make fuzz-gguf-grammar [GRAMMAR_SEED=1] [GGUF_SECONDS=60]
 GGUF_SECONDS = 60
-gguf_grammar_sources = tests/fuzz/gguf_grammar.c tests/fuzz/gguf_read.c $(wildcard src/model/*.c) \
-	$(wildcard src/tokenizer/*.c)
+gguf_grammar_sources = tests/fuzz/gguf_grammar.c tests/fuzz/gguf_draw.c tests/fuzz/gguf_read.c \
+	$(wildcard src/model/*.c) $(wildcard src/tokenizer/*.c)
 
 $(O)/fuzz/gguf_grammar: $(gguf_grammar_sources) $(model_a) $(device_a) $(file_a) \
     $(wildcard */*.h src/*/*.h tests/fuzz/*.h)

@@ -3,11 +3,7 @@
 # A GGUF file of llama.cpp in place of a model folder: the same model, or a refusal by name
 
 load helper
-
-# gguf FOLDER FILE [OPTION ...]: the folder as a GGUF file, written by other code
-gguf() {
-	"$PYTHON" "$ROOT/tests/bin/mkgguf.py" "$@"
-}
+load gguf
 
 setup_file() {
 	load helper
@@ -36,52 +32,13 @@ changed() {
 	END
 }
 
-# refused STATUS MESSAGE: by kv-prefill with x.gguf, in one line, and without output
-refused() {
-	run "-$1" --separate-stderr kv-prefill -m x.gguf -o x.kv text
-	# shellcheck disable=SC2154 # bats sets it
-	[[ "$stderr" == *"x.gguf: "*"$2"* ]] || { echo "$stderr"; return 1; }
-	# shellcheck disable=SC2154 # bats sets it
-	assert_equal "${#stderr_lines[@]}" 1
-	[ ! -e x.kv ]
-}
-
 # same_as_demo FILE: text to logits, keys and values as of the folder
 same_as_demo() {
 	run -0 --separate-stderr kv-prefill -m "$1" --logits l -o x.kv text
+	# shellcheck disable=SC2154 # bats sets it
 	assert_equal "$stderr" ''
 	cmp l logits
 	same_numbers x.kv demo.kv
-}
-
-# family CASE [JSON]: a tiny model as a folder, with these keys of config.json, and as a GGUF file
-family() {
-	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" "$1" "$1" "$DEMO/tokenizer.json"
-	"$PYTHON" - "$1/config.json" "${2:-{\}}" <<-'END'
-		import json, sys
-		c = json.load(open(sys.argv[1]))
-		c.update(json.loads(sys.argv[2]))
-		json.dump(c, open(sys.argv[1], "w"))
-	END
-	gguf "$1" "$1.gguf"
-}
-
-# same_families CASE ...: logits to the byte, and all that a snapshot says of the model but its weights
-same_families() {
-	local c m
-	seq 3 50 >ids
-	for c; do
-		[ -e "$c.gguf" ] || family "$c"
-		for m in "$c" "$c.gguf"; do
-			kv-prefill -m "$m" --ids --logits "$m.logits" -o "$m.kv" ids
-			kv-info --json "$m.kv" | "$PYTHON" -c 'import json, sys
-o = json.load(sys.stdin)["model"]
-o.pop("weights")
-print(o)' >"$m.info"
-		done
-		cmp "$c.logits" "$c.gguf.logits" || fail "$c: other logits"
-		assert_equal "$(cat "$c.info")" "$(cat "$c.gguf.info")"
-	done
 }
 
 @test "a GGUF file works as its folder does: ids, logits, keys and values, text" {
@@ -397,7 +354,7 @@ golden() {
 
 @test "how a text is split is known by name, and another name is refused" {
 	local pre
-	for pre in llama-bpe qwen2 qwen35 smollm gpt-2 tekken gpt-4o dbrx glm4 stablelm2 seed-coder command-r exaone4 deepseek-llm deepseek-coder default; do
+	for pre in llama-bpe qwen2 qwen35 smollm gpt-2 tekken gpt-4o dbrx glm4 stablelm2 seed-coder command-r exaone4 deepseek-llm deepseek-coder deepseek-v3 default; do
 		vocabulary smollm "k['tokenizer.ggml.pre'] = (STRING, '$pre'); k['tokenizer.ggml.add_bos_token'] = (BOOL, False)"
 		run -0 bash -c 'kv-tokenize -m v.gguf text | kv-tokenize -d -m v.gguf -'
 		assert_output "$(cat text)"
@@ -414,6 +371,35 @@ golden() {
 	vocabulary smollm 'k["tokenizer.ggml.token_type"][1].pop()'
 	run -3 --separate-stderr kv-tokenize -m v.gguf text
 	assert_regex "$stderr" '[0-9]+ tokens, but [0-9]+ types'
+}
+
+@test "deepseek-v3 splits texts as the tokenizer.json of DeepSeek V3 says" {
+	vocabulary smollm 'k["tokenizer.ggml.pre"] = (STRING, "deepseek-v3"); k["tokenizer.ggml.add_bos_token"] = (BOOL, False)'
+	mkdir v3
+	"$PYTHON" - "$ROOT/tests/fixtures/tokenizers/smollm/tokenizer.json" >texts <<-'END'
+		import json, random, sys
+		t = json.load(open(sys.argv[1]))
+		split = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+		         "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+		         " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
+		t["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+		    *({"type": "Split", "pattern": {"Regex": s}, "behavior": "Isolated", "invert": False} for s in split),
+		    {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
+		t["post_processor"] = None
+		json.dump(t, open("v3/tokenizer.json", "w"))
+		r = random.Random(2)
+		for _ in range(30):
+		    print("".join(r.choice(["a", "Bc", "the", " ", "  ", "12345", "\u00bd", "!", "_x", "\\", "]", "-", "\u4e16\u754c", "\u3042\u30a2",
+		                            "e\u0301", "\u00e9", "\u20ac", "\t", "\r", "\u2028", "\u0628"]) for _ in range(25)))
+	END
+	while IFS= read -r line; do
+		run -0 kv-tokenize --no-template -m v.gguf -p "$line"
+		assert_equal "$output" "$(kv-tokenize --no-template -m v3 -p "$line")"
+	done <texts
+	kv-tokenize --no-template -m v.gguf texts | cmp - <(kv-tokenize --no-template -m v3 texts)
+	# and not as any other does
+	vocabulary smollm 'k["tokenizer.ggml.pre"] = (STRING, "llama-bpe"); k["tokenizer.ggml.add_bos_token"] = (BOOL, False)'
+	run ! cmp <(kv-tokenize --no-template -m v.gguf texts) <(kv-tokenize --no-template -m v3 texts)
 }
 
 # What SentencePiece does with scores: joins the two neighbours that give the best token, until none do.

@@ -5,8 +5,9 @@ model_folder_o = $(patsubst %,$(O)/src/ops/%.o,device_block weight_type) \
     bind_experts bind_experts_in_turns bind_latent bind_layer checkpoint checkpoint_awq \
     checkpoint_config checkpoint_gptq checkpoint_grid checkpoint_nf4 config config_experts \
     config_keys config_kind config_latent config_rope config_scale config_values config_window \
-    config_wrapper family file_kind folder gguf gguf_arch gguf_config gguf_rope gguf_tensors \
-    gguf_type gguf_value leftovers model model_files notice overrides rope row_order safetensors \
+    config_wrapper family file_kind folder gguf gguf_arch gguf_config gguf_experts \
+    gguf_latent gguf_rope gguf_tensors gguf_type gguf_value leftovers model model_files notice \
+    overrides rope row_order safetensors \
     safetensors_shards tensor_shape weights_hash weights_known)
 model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_families model_gguf model_load \
     model_quantised model_rope model_safetensors model_weights)

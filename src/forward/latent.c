@@ -59,7 +59,7 @@ latent_project(const struct model *m, struct workspace *ws, uint32_t l, uint32_t
 	}
 	m->ops->copy_channels(m->dev, ws->k, E, c, rank, rank, N);
 	m->ops->copy_channels(m->dev, ws->k + rank, E, r, rope, rope, N);
-	m->ops->head_products(m->dev, ws->q, E, ws->heads, q, &a->uk, 1, N);
+	m->ops->head_products(m->dev, ws->q, E, ws->heads, q, &a->uk, !a->uk_exchanged, N);
 	m->ops->copy_channels(m->dev, ws->q + rank, E, rotated, q, rope, (size_t)N * H);
 }
 

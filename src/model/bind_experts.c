@@ -133,7 +133,8 @@ bind_matrices(struct loader *ld, uint32_t l, struct experts *e)
 	e->down = (struct expert_mats){ .out = D, .in = F };
 	if ((t = find_all(ld, l, is->gate_up, full)) != NULL)
 		rc = bind_all(ld, t, &e->gate, &e->up);
-	else if (is->experts == NULL && find_all(ld, l, is->all_gate, other) == NULL)
+	else if (is->experts == NULL && find_all(ld, l, is->all_gate, other) == NULL &&
+	    find_all(ld, l, is->all_up, other) == NULL)
 		rc = FAIL(ld, MODEL_EINVALID, ld->m->dir, "no tensor %s", full);
 	else if ((rc = bind_mats(ld, l, is->all_gate, is->gate, &e->gate)) == MODEL_OK)
 		rc = bind_mats(ld, l, is->all_up, is->up, &e->up);
@@ -149,15 +150,44 @@ bind_shared(struct loader *ld, uint32_t l)
 	const struct expert_names *is = ld->m->family->experts->names;
 	const uint32_t D = ld->m->id.hidden, F = ld->m->mixture.shared;
 	struct model_layer *y = &ld->m->layer[l];
+	char full[TENSOR_NAME];
+	const int apart = is->shared_gate_up == NULL || (is->shared_gate != NULL &&
+	    safetensors_find(ld->m->files, part_name(ld, l, is->shared_gate, ".weight", full)));
 	const struct part parts[] = {
-		{ is->shared_gate_up != NULL ? is->shared_gate_up : is->shared_gate, F, D,
-		    &y->ffn.gate, NULL },
-		{ is->shared_up, F, D, &y->ffn.up, NULL },
+		{ apart ? is->shared_gate : is->shared_gate_up, F, D, &y->ffn.gate, NULL },
+		{ apart ? is->shared_up : NULL, F, D, &y->ffn.up, NULL },
 		{ is->shared_down, D, F, &y->ffn.down, NULL },
 		{ is->shared_score, 1, D, &y->shared_score, NULL },
 	};
 
 	return F == 0 ? MODEL_OK : bind_parts(ld, l, parts, is->shared_score != NULL ? 4 : 3);
+}
+
+/* gpt-oss' in GGUF files: upright, and gate and up apart */
+static int
+bind_upright(struct loader *ld, uint32_t l, struct experts *e)
+{
+	const struct expert_names *is = ld->m->family->experts->names;
+	const uint32_t M = ld->m->mixture.router.experts;
+	const struct { const char *part; struct expert_mats *w; } list[] = {
+		{ is->all_gate, &e->gate }, { is->all_up, &e->up }, { is->all_down, &e->down } };
+	size_t i;
+	int rc = bind_matrices(ld, l, e);
+
+	for (i = 0; rc == MODEL_OK && i < sizeof list / sizeof list[0]; i++)
+		rc = bind_expert_biases(ld, l, list[i].part, ".bias", M, list[i].w, NULL);
+	return rc;
+}
+
+static int
+bind_in_turns_or_upright(struct loader *ld, uint32_t l, struct experts *e)
+{
+	const struct expert_names *is = ld->m->family->experts->names;
+	char full[TENSOR_NAME];
+
+	return (find_all(ld, l, is->all_gate, full) != NULL ||
+	    find_all(ld, l, is->all_up, full) != NULL ? bind_upright : bind_experts_in_turns)(ld,
+	    l, e);
 }
 
 int
@@ -179,7 +209,7 @@ bind_experts(struct loader *ld, uint32_t l)
 	e->act = ld->m->family->act;
 	e->limit = ld->m->mixture.limit;
 	if ((rc = bind_parts(ld, l, &router, 1)) != MODEL_OK ||
-	    (rc = (is->in_turns ? bind_experts_in_turns : bind_matrices)(ld, l, e)) != MODEL_OK)
+	    (rc = (is->in_turns ? bind_in_turns_or_upright : bind_matrices)(ld, l, e)) != MODEL_OK)
 		return rc;
 	if (ld->m->mixture.corrected && (rc = bind_row(ld, part_name(ld, l, is->correction, "",
 	    full), M, &e->router.correction)) != MODEL_OK)

@@ -174,16 +174,15 @@ bind_turned(struct loader *ld, const struct turned *x, struct expert_mats *w,
 	return MODEL_OK;
 }
 
-/* w->bias, and that of more, <- biases [M][n], in turns */
-static int
-bind_biases(struct loader *ld, uint32_t l, const char *part, uint32_t M, struct expert_mats *w,
-    struct expert_mats *more)
+int
+bind_expert_biases(struct loader *ld, uint32_t l, const char *part, const char *what, uint32_t M,
+    struct expert_mats *w, struct expert_mats *more)
 {
 	const uint32_t n = w->out + (more != NULL ? more->out : 0), step = more != NULL ? 2 : 1;
 	float *host[2] = { NULL, NULL }, row[2];
 	struct expert_mats *const of[2] = { w, more };
 	char full[TENSOR_NAME];
-	const struct tensor *t = look(ld, l, part, "_bias", full);
+	const struct tensor *t = look(ld, l, part, what, full);
 	void *memory, *device;
 	size_t size, i;
 	uint32_t k;
@@ -227,7 +226,8 @@ bind_experts_in_turns(struct loader *ld, uint32_t l, struct experts *e)
 	    (rc = find_turned(ld, l, is->all_down, &down)) != MODEL_OK ||
 	    (rc = bind_turned(ld, &both, &e->gate, &e->up)) != MODEL_OK ||
 	    (rc = bind_turned(ld, &down, &e->down, NULL)) != MODEL_OK ||
-	    (rc = bind_biases(ld, l, is->gate_up, M, &e->gate, &e->up)) != MODEL_OK)
+	    (rc = bind_expert_biases(ld, l, is->gate_up, "_bias", M, &e->gate, &e->up)) !=
+	    MODEL_OK)
 		return rc;
-	return bind_biases(ld, l, is->all_down, M, &e->down, NULL);
+	return bind_expert_biases(ld, l, is->all_down, "_bias", M, &e->down, NULL);
 }

@@ -69,6 +69,10 @@ int bind_experts(struct loader *, uint32_t l);
 /* w->at <- a table of n pointers. Returns it on the host, or NULL before the constants have
  * memory */
 const void **bind_table(struct loader *, uint32_t n, struct expert_mats *w);
+/* w->bias, and in turns with it that of more (NULL: nothing), <- a tensor of M experts, PART with
+ * what behind it */
+int bind_expert_biases(struct loader *, uint32_t l, const char *part, const char *what, uint32_t M,
+    struct expert_mats *w, struct expert_mats *more);
 /* Matrices and biases of experts with gate and up in turns */
 int bind_experts_in_turns(struct loader *, uint32_t l, struct experts *);
 /* The attention of layer l, of a family with latent attention */

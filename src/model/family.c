@@ -88,10 +88,12 @@ static const struct expert_names
 	    .experts = "block_sparse_moe.experts", .gate = "w1", .up = "w3", .down = "w2" },
 	granite_experts = { GRANITE_EXPERTS },
 	granite_shared = { GRANITE_EXPERTS, .shared_gate_up = "shared_mlp.input_linear",
+	    .shared_gate = "shared_mlp.gate_linear", .shared_up = "shared_mlp.up_linear",
 	    .shared_down = "shared_mlp.output_linear" };
 
 static const struct expert_names
 	gpt_oss_experts = { .router = "mlp.router", .gate_up = "mlp.experts.gate_up_proj",
+	    .all_gate = "mlp.experts.gate_proj", .all_up = "mlp.experts.up_proj",
 	    .all_down = "mlp.experts.down_proj", .in_turns = 1 };
 
 #define DEEPSEEK_ROUTER \

@@ -80,8 +80,11 @@ struct expert_names {
 	const char *experts, *gate, *up, *down;
 	/* of all, gate and up on top of each other: [M][2 F][D]; each: [M][F][D]; [M][D][F] */
 	const char *gate_up, *all_gate, *all_up, *all_down;
-	int in_turns;           /* 1: gate and up of gate_up in turns, and all have biases */
-	/* the network that all rows take: shared_gate_up has both in one; how much it counts */
+	/* 1: gate and up of gate_up in turns, and all have biases; all_gate and all_up are upright,
+	 * as GGUF files have them */
+	int in_turns;
+	/* the network that all rows take: shared_gate_up has both in one, where gate is not there;
+	 * how much it counts */
 	const char *shared_gate, *shared_up, *shared_gate_up, *shared_down, *shared_score;
 };
 

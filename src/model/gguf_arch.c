@@ -8,13 +8,17 @@
 #include "model/model.h"
 #include "model/model_files.h"
 
+enum { TENSOR_PART = 80 };       /* bytes of the name of a part, at most */
+
 #define GEMMA2 (GGUF_PLUS_ONE | GGUF_SOFTCAPS | GGUF_WINDOW | GGUF_QUERY_SCALAR)
 #define COHERE (GGUF_LAYER_NORM | GGUF_LOGIT_SCALE)
+#define GRANITE (GGUF_INTERLEAVED | GGUF_SCALES | GGUF_EXPERTS)
+#define DEEPSEEK (GGUF_EXPERTS | GGUF_ROUTED | GGUF_DENSE_FIRST)
 
 static const struct gguf_arch archs[] = {
 	/* and Mistral, and Mixtral */
 	{ "llama", "llama", GGUF_INTERLEAVED | GGUF_OTHER_WITH_EXPERTS | GGUF_WINDOW, 0 },
-	{ "llama", "mixtral", GGUF_INTERLEAVED | GGUF_WINDOW | GGUF_EXPERTS | GGUF_MIXTRAL, 0 },
+	{ "llama", "mixtral", GGUF_INTERLEAVED | GGUF_WINDOW | GGUF_EXPERTS, 0 },
 	{ "qwen2", "qwen2", 0, 0 },
 	{ "qwen3", "qwen3", 0, 0 },
 	{ "gemma", "gemma", GGUF_PLUS_ONE, 0 },
@@ -30,8 +34,14 @@ static const struct gguf_arch archs[] = {
 	{ "qwen2moe", "qwen2_moe", GGUF_EXPERTS, 0 },
 	{ "qwen3moe", "qwen3_moe", GGUF_EXPERTS | GGUF_RENORMALISED, 0 },
 	{ "olmoe", "olmoe", GGUF_EXPERTS, 0 },
-	{ "granitemoe", "granitemoe", GGUF_INTERLEAVED | GGUF_SCALES | GGUF_EXPERTS | GGUF_GRANITE,
-	    0 },
+	{ "granitemoe", "granitemoe", GRANITE | GGUF_OTHER_WITH_SHARED, 0 },
+	{ "granitemoe", "granitemoeshared", GRANITE, 0 },
+	{ "gpt-oss", "gpt_oss", GGUF_EXPERTS | GGUF_WINDOW | GGUF_YARN_EXACT | GGUF_HARMONY, 0 },
+	{ "deepseek2", "deepseek_v2", DEEPSEEK | GGUF_LATENT | GGUF_OTHER_WITH_SIGMOID, 0 },
+	{ "deepseek2", "deepseek_v3", DEEPSEEK | GGUF_LATENT, 0 },
+	{ "glm4moe", "glm4_moe", DEEPSEEK, 0 },
+	{ "dots1", "dots1", DEEPSEEK, 0 },
+	{ "ernie4_5-moe", "ernie4_5_moe", GGUF_EXPERTS | GGUF_DENSE_FIRST | GGUF_EVERY, 0 },
 	{ "mistral3", "ministral3", GGUF_INTERLEAVED | GGUF_TEMPERATURE, 0 },
 	{ "command-r", "cohere", COHERE, 0 },
 	{ "cohere2", "cohere2", COHERE | GGUF_WINDOW, 0 },
@@ -68,45 +78,59 @@ static const struct { const char *gguf; size_t name, other; const char *usual; }
 	{ "ffn_down", NAME(down), NAME(down), "mlp.down_proj" },
 };
 
-/* Parts of a mixture of experts, in architectures with this flag; the first one that fits */
-static const struct { const char *gguf, *hub; unsigned flag; } expert_parts[] = {
-	{ "ffn_gate_inp", "block_sparse_moe.gate", GGUF_MIXTRAL },
-	{ "ffn_gate_exps", "block_sparse_moe.experts.w1", GGUF_MIXTRAL },
-	{ "ffn_up_exps", "block_sparse_moe.experts.w3", GGUF_MIXTRAL },
-	{ "ffn_down_exps", "block_sparse_moe.experts.w2", GGUF_MIXTRAL },
-	{ "ffn_gate_inp", "block_sparse_moe.router.layer", GGUF_GRANITE },
-	{ "ffn_gate_exps", "block_sparse_moe.gate_linear", GGUF_GRANITE },
-	{ "ffn_up_exps", "block_sparse_moe.up_linear", GGUF_GRANITE },
-	{ "ffn_down_exps", "block_sparse_moe.output_linear", GGUF_GRANITE },
-	{ "ffn_gate_inp", "mlp.gate", GGUF_EXPERTS },
-	{ "ffn_gate_exps", "mlp.experts.gate_proj", GGUF_EXPERTS },
-	{ "ffn_up_exps", "mlp.experts.up_proj", GGUF_EXPERTS },
-	{ "ffn_down_exps", "mlp.experts.down_proj", GGUF_EXPERTS },
-	{ "ffn_gate_inp_shexp", "mlp.shared_expert_gate", GGUF_EXPERTS },
-	{ "ffn_gate_shexp", "mlp.shared_expert.gate_proj", GGUF_EXPERTS },
-	{ "ffn_up_shexp", "mlp.shared_expert.up_proj", GGUF_EXPERTS },
-	{ "ffn_down_shexp", "mlp.shared_expert.down_proj", GGUF_EXPERTS },
+/* Parts of latent attention; attn_k_b is that half of attn_kv_b with rows and columns exchanged in
+ * each head, attn_v_b the other one */
+static const struct { const char *gguf, *hub; } latent_parts[] = {
+	{ "attn_q_a", "self_attn.q_a_proj" }, { "attn_q_b", "self_attn.q_b_proj" },
+	{ "attn_q_a_norm", "self_attn.q_a_layernorm" },
+	{ "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa" },
+	{ "attn_kv_a_norm", "self_attn.kv_a_layernorm" }, { "attn_kv_b", "self_attn.kv_b_proj" },
+	{ "attn_k_b", "self_attn.k_b_proj" }, { "attn_v_b", "self_attn.v_b_proj" },
+};
+
+/* Parts of a mixture of experts: the family's name for the matrices of all, or else for that of an
+ * expert, which then stands behind the family's name for experts */
+#define EXPERT(part) offsetof(struct expert_names, part)
+static const struct { const char *gguf; size_t all, each; } expert_parts[] = {
+	{ "ffn_gate_inp", EXPERT(router), 0 },
+	{ "ffn_gate_exps", EXPERT(all_gate), EXPERT(gate) },
+	{ "ffn_up_exps", EXPERT(all_up), EXPERT(up) },
+	{ "ffn_down_exps", EXPERT(all_down), EXPERT(down) },
+	{ "ffn_gate_up_exps", EXPERT(gate_up), 0 },
+	{ "ffn_gate_inp_shexp", EXPERT(shared_score), 0 },
+	{ "ffn_gate_shexp", EXPERT(shared_gate), 0 }, { "ffn_up_shexp", EXPERT(shared_up), 0 },
+	{ "ffn_down_shexp", EXPERT(shared_down), 0 },
 };
 
 static const struct { const char *gguf; size_t name; } wholes[] = {
 	{ "token_embd", NAME(embed) }, { "output_norm", NAME(norm) }, { "output", NAME(head) },
 };
 
-/* *out <- this one, or the one behind it, whose model has a window or experts that it has not */
+/* *out <- this one, or the one behind it, by a key */
 static int
 this_or_next(const struct gguf *g, const struct gguf_arch *arch, const struct gguf_arch **out,
     char *err, size_t errlen)
 {
-	const unsigned other = arch->flags & (GGUF_OTHER_WITH_WINDOW | GGUF_OTHER_WITH_EXPERTS);
-	uint64_t n = 0;
+	static const struct { unsigned flag; const char *key; uint64_t least; } list[] = {
+		{ GGUF_OTHER_WITH_WINDOW, "attention.sliding_window", 1 },
+		{ GGUF_OTHER_WITH_EXPERTS, "expert_count", 1 },
+		{ GGUF_OTHER_WITH_SHARED, "expert_shared_feed_forward_length", 1 },
+		{ GGUF_OTHER_WITH_SIGMOID, "expert_gating_func", GGUF_SIGMOID },
+	};
+	uint64_t n;
 	char key[80];
+	size_t i;
 	int rc = MODEL_OK;
 
-	snprintf(key, sizeof key, "%s.%s", arch->name, other == GGUF_OTHER_WITH_WINDOW ?
-	    "attention.sliding_window" : "expert_count");
-	if (other != 0)
+	*out = arch;
+	for (i = 0; rc == MODEL_OK && i < sizeof list / sizeof list[0]; i++) {
+		if (!(arch->flags & list[i].flag))
+			continue;
+		n = 0;
+		snprintf(key, sizeof key, "%s.%s", arch->name, list[i].key);
 		rc = gguf_whole(g, key, &n, err, errlen);
-	*out = n > 0 ? arch + 1 : arch;
+		*out = n >= list[i].least ? arch + 1 : arch;
+	}
 	return rc;
 }
 
@@ -144,7 +168,7 @@ gguf_architecture(const struct gguf *g, const struct gguf_arch **out, char *err,
 }
 
 static const char *
-name_at(const struct tensor_names *names, size_t offset)
+name_at(const void *names, size_t offset)
 {
 	return *(const char *const *)(const void *)((const char *)names + offset);
 }
@@ -156,25 +180,70 @@ is_name(const char *name, const char *text, size_t n)
 	return strlen(name) == n && memcmp(name, text, n) == 0;
 }
 
-/* NULL: none */
-static const char *
-part_of_layer(const struct gguf_arch *arch, const struct tensor_names *names, const char *part,
-    size_t n)
+/* name[size] <- the name of a part of a mixture of experts. Returns 0 where it is none. */
+static int
+part_of_experts(const struct family_experts *experts, const char *part, size_t n, char *name,
+    size_t size)
 {
-	const char *name;
+	const struct expert_names *names;
+	const char *all, *each;
 	size_t i;
 
-	for (i = 0; i < sizeof expert_parts / sizeof expert_parts[0]; i++)
-		if ((arch->flags & expert_parts[i].flag) && is_name(expert_parts[i].gguf, part, n))
-			return expert_parts[i].hub;
+	for (i = 0; experts != NULL && i < sizeof expert_parts / sizeof expert_parts[0]; i++) {
+		if (!is_name(expert_parts[i].gguf, part, n))
+			continue;
+		names = experts->names;
+		if (names->in_turns && expert_parts[i].all == EXPERT(gate_up))
+			return 0;               /* on top of each other there */
+		all = name_at(names, expert_parts[i].all);
+		each = expert_parts[i].each != 0 ? name_at(names, expert_parts[i].each) : NULL;
+		if (all != NULL)
+			snprintf(name, size, "%s", all);
+		else if (each != NULL && names->experts != NULL)
+			snprintf(name, size, "%s.%s", names->experts, each);
+		return all != NULL || (each != NULL && names->experts != NULL);
+	}
+	return 0;
+}
+
+/* name[size] <- what the family calls a part of a layer. Returns 0 where it is none. */
+static int
+part_of_layer(const struct family *f, const char *part, size_t n, char *name, size_t size)
+{
+	const char *is;
+	size_t i;
+
+	if (part_of_experts(f->experts, part, n, name, size))
+		return 1;
+	for (i = 0; (f->flags & FAMILY_LATENT) &&
+	    i < sizeof latent_parts / sizeof latent_parts[0]; i++)
+		if (is_name(latent_parts[i].gguf, part, n)) {
+			snprintf(name, size, "%s", latent_parts[i].hub);
+			return 1;
+		}
 	for (i = 0; i < sizeof parts / sizeof parts[0]; i++) {
 		if (!is_name(parts[i].gguf, part, n))
 			continue;
-		name = name_at(names, parts[i].name);
-		name = name != NULL ? name : name_at(names, parts[i].other);
-		return name != NULL ? name : parts[i].usual;
+		is = name_at(f->names, parts[i].name);
+		is = is != NULL ? is : name_at(f->names, parts[i].other);
+		snprintf(name, size, "%s", is != NULL ? is : parts[i].usual);
+		return 1;
 	}
-	return NULL;
+	return 0;
+}
+
+/* The name of a vector that has no .weight or .bias behind it in a folder; NULL: it is none */
+static const char *
+bare_part(const struct family *f, const char *part)
+{
+	if (strcmp(part, "attn_sinks.weight") == 0)
+		return f->names->sinks;
+	/* the suffix is missing in some files */
+	if (f->experts != NULL && (strcmp(part, "exp_probs_b.bias") == 0 ||
+	    strcmp(part, "exp_probs_b") == 0))
+		return f->experts->names->correction;
+	/* of layers that guess further tokens */
+	return strncmp(part, "nextn.", 6) == 0 ? part : NULL;
 }
 
 /* Files of Mixtral from before April 2024 have a tensor for each expert: ffn_gate.3 and so on.
@@ -203,22 +272,26 @@ name_old_expert(const char *part, const char *layer, int digits, char *name, siz
 void
 gguf_hub_name(const struct gguf_arch *arch, const char *gguf, char *name, size_t size)
 {
-	const struct tensor_names *names = family_find(arch->model_type)->names;
+	const struct family *f = family_find(arch->model_type);
 	const size_t digits = strncmp(gguf, "blk.", 4) == 0 ? strspn(gguf + 4, "0123456789") : 0;
-	const char *part = gguf + 4 + digits + 1, *end = strrchr(gguf, '.'), *hub;
+	const char *part = gguf + 4 + digits + 1, *end = strrchr(gguf, '.'), *bare = NULL;
+	char hub[TENSOR_PART];
 	size_t i;
 
 	snprintf(name, size, "%s", gguf);
-	if (end == NULL || (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0))
+	if (digits > 0 && part[-1] == '.' && (bare = bare_part(f, part)) != NULL)
+		snprintf(name, size, "%s.%.*s.%s", f->names->layers, (int)digits, gguf + 4, bare);
+	if (bare != NULL || end == NULL ||
+	    (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0))
 		return;
-	if (digits > 0 && end > part && (arch->flags & GGUF_MIXTRAL) &&
+	if (digits > 0 && end > part && strcmp(arch->model_type, "mixtral") == 0 &&
 	    name_old_expert(part, gguf + 4, (int)digits, name, size))
 		return;
 	for (i = 0; i < sizeof wholes / sizeof wholes[0]; i++)
 		if (is_name(wholes[i].gguf, gguf, (size_t)(end - gguf)))
-			snprintf(name, size, "%s%s", name_at(names, wholes[i].name), end);
-	if (digits == 0 || end < part || part[-1] != '.' ||
-	    (hub = part_of_layer(arch, names, part, (size_t)(end - part))) == NULL)
-		return;
-	snprintf(name, size, "%s.%.*s.%s%s", names->layers, (int)digits, gguf + 4, hub, end);
+			snprintf(name, size, "%s%s", name_at(f->names, wholes[i].name), end);
+	if (digits > 0 && end >= part && part[-1] == '.' &&
+	    part_of_layer(f, part, (size_t)(end - part), hub, sizeof hub))
+		snprintf(name, size, "%s.%.*s.%s%s", f->names->layers, (int)digits, gguf + 4, hub,
+		    end);
 }

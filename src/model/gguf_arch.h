@@ -21,12 +21,23 @@ enum {
 	GGUF_LAYER_NORM = 1 << 10,
 	/* original_max_position_embeddings beside the scaling of rotary embedding */
 	GGUF_ORIGINAL_CONTEXT = 1 << 11,
-	GGUF_EXPERTS = 1 << 12,         /* expert_count, with names of tensors as Qwen's .. */
-	GGUF_MIXTRAL = 1 << 13,         /* .. or as Mixtral's, .. */
-	GGUF_GRANITE = 1 << 14,         /* .. or as Granite's */
+	GGUF_EXPERTS = 1 << 12,         /* expert_count */
+	GGUF_ROUTED = 1 << 13,          /* keys of a router of the DeepSeek line */
+	GGUF_DENSE_FIRST = 1 << 14,     /* some layers without experts, and an expert for all */
 	GGUF_RENORMALISED = 1 << 15,    /* weights of experts are, which no key says */
-	GGUF_OTHER_WITH_EXPERTS = 1 << 16 /* with experts it is the model of the next row */
+	/* it is the model of the next row with experts, with an expert for all rows, with scores
+	 * that are sigmoids */
+	GGUF_OTHER_WITH_EXPERTS = 1 << 16,
+	GGUF_OTHER_WITH_SHARED = 1 << 17,
+	GGUF_OTHER_WITH_SIGMOID = 1 << 18,
+	GGUF_LATENT = 1 << 19,          /* multi-head latent attention */
+	GGUF_YARN_EXACT = 1 << 20,      /* yarn's bounds are not rounded, which no key says */
+	GGUF_HARMONY = 1 << 21,         /* messages end with <|end|>, and turns otherwise */
+	GGUF_EVERY = 1 << 22            /* experts in each so many-th layer */
 };
+
+/* Values of expert_gating_func */
+enum { GGUF_SOFTMAX = 1, GGUF_SIGMOID = 2 };
 
 struct gguf_arch {
 	const char *name;               /* general.architecture */

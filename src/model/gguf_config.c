@@ -2,7 +2,8 @@
  *
  * llama.cpp looks at keys of the architecture only ("llama.block_count"). Each of them is
  * understood here, harmless, or refused by name, as config_keys.c does with those of config.json.
- * Whether there are biases and a head of its own no key says: the tensors do. */
+ * Whether there are biases and a head of its own no key says: the tensors do. Mixtures of experts
+ * are read by gguf_experts.c, latent attention by gguf_latent.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 /* What we do with a key. */
 enum rule {
-	READ,           /* understood, by one of the functions below or by gguf_rope.c */
+	READ,           /* understood, by a function below or in another file */
 	READ_IF,        /* in architectures with this flag, in others refused */
 	WHOLE,          /* becomes a key of config.json, a whole number */
 	REAL,           /* the same, a real number */
@@ -44,6 +45,10 @@ static const struct key {
 	{ "attention.layer_norm_rms_epsilon", REAL, "rms_norm_eps", 0 },
 	{ "attention.key_length", READ, NULL, 0 },
 	{ "attention.value_length", READ, NULL, 0 },
+	{ "attention.key_length_mla", READ_IF, NULL, GGUF_LATENT },
+	{ "attention.value_length_mla", READ_IF, NULL, GGUF_LATENT },
+	{ "attention.kv_lora_rank", READ_IF, NULL, GGUF_LATENT },
+	{ "attention.q_lora_rank", READ_IF, NULL, GGUF_LATENT },
 	{ "attention.sliding_window", READ_IF, NULL, GGUF_WINDOW },
 	{ "attention.sliding_window_pattern", READ_IF, NULL, GGUF_WINDOW },
 	{ "attn_logit_softcapping", REAL, "attn_logit_softcapping", GGUF_SOFTCAPS },
@@ -66,7 +71,7 @@ static const struct key {
 	{ "rope.scaling.yarn_attn_factor", READ, NULL, 0 },
 	{ "rope.scaling.yarn_beta_fast", READ, NULL, 0 },
 	{ "rope.scaling.yarn_beta_slow", READ, NULL, 0 },
-	{ "rope.scaling.yarn_log_multiplier", READ_IF, NULL, GGUF_TEMPERATURE },
+	{ "rope.scaling.yarn_log_multiplier", READ_IF, NULL, GGUF_TEMPERATURE | GGUF_LATENT },
 	{ "rope.scaling.finetuned", READ, NULL, 0 },
 	{ "attention.causal", TRUE, NULL, 0 },
 	{ "attention.clamp_kqv", ZERO, NULL, 0 },
@@ -75,8 +80,17 @@ static const struct key {
 	{ "expert_used_count", EXPERTS, "num_experts_per_tok", 0 },
 	{ "expert_feed_forward_length", READ_IF, NULL, GGUF_EXPERTS },
 	{ "expert_shared_feed_forward_length", READ_IF, NULL, GGUF_EXPERTS },
+	{ "expert_shared_count", READ, NULL, GGUF_DENSE_FIRST },
 	{ "expert_shared_count", ZERO, NULL, 0 },
+	{ "leading_dense_block_count", READ, NULL, GGUF_DENSE_FIRST },
 	{ "leading_dense_block_count", ZERO, NULL, 0 },
+	{ "interleave_moe_layer_step", READ_IF, NULL, GGUF_EVERY },
+	{ "expert_gating_func", READ_IF, NULL, GGUF_ROUTED },
+	{ "expert_weights_norm", READ_IF, NULL, GGUF_ROUTED },
+	{ "expert_weights_scale", READ_IF, NULL, GGUF_ROUTED },
+	{ "expert_group_count", READ_IF, NULL, GGUF_ROUTED },
+	{ "expert_group_used_count", READ_IF, NULL, GGUF_ROUTED },
+	{ "nextn_predict_layers", READ, NULL, GGUF_ROUTED },
 	{ "nextn_predict_layers", ZERO, NULL, 0 },
 	{ "use_parallel_residual", ZERO, NULL, 0 },
 	{ "pooling_type", IGNORE, NULL, 0 },            /* of embeddings of texts */
@@ -120,8 +134,8 @@ gguf_set(struct gguf_reading *c, json_t *object, const char *key, json_t *value)
 	return FAIL(c, MODEL_ENOMEM, "out of memory");
 }
 
-static int
-set_whole(struct gguf_reading *c, const char *key, uint64_t v)
+int
+gguf_set_whole(struct gguf_reading *c, const char *key, uint64_t v)
 {
 	return gguf_set(c, c->json, key, json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v));
 }
@@ -187,7 +201,7 @@ take_key(struct gguf_reading *c, const struct gguf_value *v, const char *name)
 	if (k->rule == WHOLE || (k->rule == EXPERTS && (c->arch->flags & GGUF_EXPERTS))) {
 		if ((rc = gguf_whole(c->g, v->key, &whole, c->err, c->errlen)) != MODEL_OK)
 			return rc;
-		return set_whole(c, k->config, whole);
+		return gguf_set_whole(c, k->config, whole);
 	}
 	if (k->rule == REAL) {
 		if ((rc = gguf_real(c->g, v->key, &real, c->err, c->errlen)) != MODEL_OK)
@@ -216,8 +230,8 @@ take_keys(struct gguf_reading *c)
 
 /* ---- what follows from several ---- */
 
-static const struct gguf_tensor *
-find_tensor(const struct gguf *g, const char *name)
+const struct gguf_tensor *
+gguf_find_tensor(const struct gguf *g, const char *name)
 {
 	size_t i;
 
@@ -227,9 +241,8 @@ find_tensor(const struct gguf *g, const char *name)
 	return NULL;
 }
 
-/* *v <- a number of config.json that has been set; 0: none */
-static uint64_t
-number(const struct gguf_reading *c, const char *key)
+uint64_t
+gguf_number(const struct gguf_reading *c, const char *key)
 {
 	const json_int_t v = json_integer_value(json_object_get(c->json, key));
 
@@ -240,7 +253,8 @@ number(const struct gguf_reading *c, const char *key)
 static int
 take_width(struct gguf_reading *c, uint64_t *width)
 {
-	const uint64_t heads = number(c, "num_attention_heads"), hidden = number(c, "hidden_size");
+	const uint64_t heads = gguf_number(c, "num_attention_heads");
+	const uint64_t hidden = gguf_number(c, "hidden_size");
 	uint64_t values;
 	int rc;
 
@@ -252,14 +266,14 @@ take_width(struct gguf_reading *c, uint64_t *width)
 	if (values != *width)
 		return UNSUPPORTED(c, "heads of %" PRIu64 " channels of keys and %" PRIu64
 		    " of values are not supported", *width, values);
-	return *width > 0 ? set_whole(c, "head_dim", *width) : MODEL_OK;
+	return *width > 0 ? gguf_set_whole(c, "head_dim", *width) : MODEL_OK;
 }
 
 /* Where no key says it, as many as there are tokens, or rows of the embedding */
 static int
 take_vocabulary(struct gguf_reading *c)
 {
-	const struct gguf_tensor *t = find_tensor(c->g, "token_embd.weight");
+	const struct gguf_tensor *t = gguf_find_tensor(c->g, "token_embd.weight");
 	const struct gguf_value *tokens;
 	uint64_t n = t != NULL && t->ndim == 2 ? t->dim[1] : 0;
 	int rc;
@@ -271,13 +285,7 @@ take_vocabulary(struct gguf_reading *c)
 		n = tokens->count;
 	if ((rc = gguf_arch_whole(c, "vocab_size", &n)) != MODEL_OK)
 		return rc;
-	return n > 0 ? set_whole(c, "vocab_size", n) : MODEL_OK;
-}
-
-static int
-has_tensor(const struct gguf *g, const char *name)
-{
-	return find_tensor(g, name) != NULL;
+	return n > 0 ? gguf_set_whole(c, "vocab_size", n) : MODEL_OK;
 }
 
 /* A key that says whether there are biases, of a family that has it */
@@ -293,42 +301,16 @@ static int
 take_parts(struct gguf_reading *c)
 {
 	const struct gguf *g = c->g;
-	const int attention = has_tensor(g, "blk.0.attn_q.bias");
+	const int attention = gguf_find_tensor(g, "blk.0.attn_q.bias") != NULL;
+	const int mlp = gguf_find_tensor(g, "blk.0.ffn_up.bias") != NULL;
 	int rc;
 
 	if ((rc = gguf_set(c, c->json, "tie_word_embeddings",
-	    json_boolean(!has_tensor(g, "output.weight")))) != MODEL_OK ||
+	    json_boolean(gguf_find_tensor(g, "output.weight") == NULL))) != MODEL_OK ||
 	    (rc = take_biases(c, FAMILY_ATTENTION_BIAS, "attention_bias", attention)) != MODEL_OK ||
 	    (rc = take_biases(c, FAMILY_USE_BIAS, "use_bias", attention)) != MODEL_OK)
 		return rc;
-	return take_biases(c, FAMILY_MLP_BIAS, "mlp_bias", has_tensor(g, "blk.0.ffn_up.bias"));
-}
-
-/* Widths of experts, and whether their weights are renormalised. Architectures whose experts are as
- * wide as the network would be may say so twice. */
-static int
-take_experts(struct gguf_reading *c)
-{
-	const struct family_experts *f = family_find(c->arch->model_type)->experts;
-	uint64_t width = 0, shared = 0;
-	int rc;
-
-	if (!(c->arch->flags & GGUF_EXPERTS))
-		return MODEL_OK;
-	if ((rc = gguf_arch_whole(c, "expert_feed_forward_length", &width)) != MODEL_OK ||
-	    (rc = gguf_arch_whole(c, "expert_shared_feed_forward_length", &shared)) != MODEL_OK)
-		return rc;
-	if (width > 0 && (rc = set_whole(c, f->flags & EXPERTS_WIDTH ? "moe_intermediate_size" :
-	    "intermediate_size", width)) != MODEL_OK)
-		return rc;
-	if (shared > 0 && !(f->flags & EXPERTS_SHARED_WIDTH))
-		return UNSUPPORTED(c, "key %s is not supported in this architecture",
-		    gguf_key(c, "expert_shared_feed_forward_length"));
-	if (shared > 0 && (rc = set_whole(c, "shared_expert_intermediate_size", shared)) !=
-	    MODEL_OK)
-		return rc;
-	return f->flags & EXPERTS_NORM ? gguf_set(c, c->json, "norm_topk_prob",
-	    json_boolean(c->arch->flags & GGUF_RENORMALISED)) : MODEL_OK;
+	return take_biases(c, FAMILY_MLP_BIAS, "mlp_bias", mlp);
 }
 
 /* sliding_window_pattern: a number, or a bool for each layer */
@@ -346,7 +328,7 @@ take_pattern(struct gguf_reading *c)
 	if (v->kind != GGUF_ARRAY || v->of != GGUF_BOOL) {
 		if ((rc = gguf_arch_whole(c, name, &n)) != MODEL_OK)
 			return rc;
-		return set_whole(c, "sliding_window_pattern", n);
+		return gguf_set_whole(c, "sliding_window_pattern", n);
 	}
 	if ((types = json_array()) == NULL || gguf_set(c, c->json, "layer_types", types) !=
 	    MODEL_OK)
@@ -370,10 +352,10 @@ take_window(struct gguf_reading *c)
 	    (rc = take_pattern(c)) != MODEL_OK)
 		return rc;
 	if (window > 0)
-		return set_whole(c, "sliding_window", window);
+		return gguf_set_whole(c, "sliding_window", window);
 	/* the family's own */
 	if (!(c->arch->flags & GGUF_WINDOW_BY_LAYERS) ||
-	    number(c, "num_hidden_layers") == c->arch->layers)
+	    gguf_number(c, "num_hidden_layers") == c->arch->layers)
 		return MODEL_OK;
 	return gguf_set(c, c->json, "sliding_window", json_null());
 }
@@ -383,13 +365,14 @@ take_window(struct gguf_reading *c)
 static int
 take_query_scalar(struct gguf_reading *c, uint64_t width)
 {
-	const uint64_t heads = number(c, "num_attention_heads"), hidden = number(c, "hidden_size");
+	const uint64_t heads = gguf_number(c, "num_attention_heads");
+	const uint64_t hidden = gguf_number(c, "hidden_size");
 
 	if (!(c->arch->flags & GGUF_QUERY_SCALAR))
 		return MODEL_OK;
-	if (number(c, "num_hidden_layers") == c->arch->layers && heads > 0)
+	if (gguf_number(c, "num_hidden_layers") == c->arch->layers && heads > 0)
 		width = hidden / heads;
-	return set_whole(c, "query_pre_attn_scalar", width);
+	return gguf_set_whole(c, "query_pre_attn_scalar", width);
 }
 
 /* ---- tokens ---- */
@@ -397,9 +380,12 @@ take_query_scalar(struct gguf_reading *c, uint64_t width)
 /* What ends a turn of a conversation, in files whose converter did not say so */
 static const char *const turn_ends[] = { "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>" };
 
-/* *id <- the token with one of these texts; unchanged: there is none */
+/* gpt-oss ends each message of a turn with <|end|>, and goes on */
+static const char *const harmony_ends[] = { "<|return|>", "<|call|>", "<|endoftext|>" };
+
+/* *id <- the last token with one of n texts; unchanged: there is none */
 static int
-find_turn_end(struct gguf_reading *c, uint64_t *id)
+find_turn_end(struct gguf_reading *c, const char *const *texts, size_t n, uint64_t *id)
 {
 	const struct gguf_value *tokens;
 	const uint8_t *at;
@@ -412,8 +398,8 @@ find_turn_end(struct gguf_reading *c, uint64_t *id)
 		return rc;
 	for (i = 0, at = tokens->data; i < tokens->count; i++) {
 		text = gguf_next_text(&at, &len);
-		for (j = 0; j < sizeof turn_ends / sizeof turn_ends[0]; j++)
-			if (strlen(turn_ends[j]) == len && memcmp(turn_ends[j], text, len) == 0)
+		for (j = 0; j < n; j++)
+			if (strlen(texts[j]) == len && memcmp(texts[j], text, len) == 0)
 				*id = i;
 	}
 	return MODEL_OK;
@@ -434,30 +420,48 @@ append_end(struct gguf_reading *c, json_t *ends, uint64_t id)
 	return FAIL(c, MODEL_ENOMEM, "out of memory");
 }
 
+/* Appends what ends a turn by key or, where none says so, by text. */
+static int
+append_turn_ends(struct gguf_reading *c, json_t *ends)
+{
+	const int harmony = (c->arch->flags & GGUF_HARMONY) != 0;
+	const size_t texts = harmony ? sizeof harmony_ends / sizeof harmony_ends[0] : 1;
+	uint64_t end = UINT64_MAX;
+	size_t i;
+	int rc = MODEL_OK;
+
+	if (!harmony && (rc = gguf_whole(c->g, "tokenizer.ggml.eot_token_id", &end, c->err,
+	    c->errlen)) == MODEL_OK && end == UINT64_MAX)
+		rc = find_turn_end(c, turn_ends, sizeof turn_ends / sizeof turn_ends[0], &end);
+	for (i = 0; rc == MODEL_OK && i < texts; i++) {
+		if (harmony)
+			end = UINT64_MAX;
+		if (harmony && (rc = find_turn_end(c, &harmony_ends[i], 1, &end)) != MODEL_OK)
+			return rc;
+		rc = append_end(c, ends, end);
+	}
+	return rc;
+}
+
 /* bos_token_id; eos_token_id: the ends of a text, of a turn, of a message */
 static int
 take_tokens(struct gguf_reading *c)
 {
-	static const char *const names[] = { "tokenizer.ggml.eos_token_id",
-		"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id" };
-	uint64_t bos = UINT64_MAX, end;
+	uint64_t bos = UINT64_MAX, eos = UINT64_MAX, eom = UINT64_MAX;
 	json_t *ends = json_array();
-	size_t i;
 	int rc;
 
 	if (ends == NULL)
 		return FAIL(c, MODEL_ENOMEM, "out of memory");
 	rc = gguf_whole(c->g, "tokenizer.ggml.bos_token_id", &bos, c->err, c->errlen);
 	if (rc == MODEL_OK && bos <= UINT32_MAX)
-		rc = set_whole(c, "bos_token_id", bos);
-	for (i = 0; rc == MODEL_OK && i < sizeof names / sizeof names[0]; i++) {
-		end = UINT64_MAX;
-		if ((rc = gguf_whole(c->g, names[i], &end, c->err, c->errlen)) == MODEL_OK &&
-		    i == 1 && end == UINT64_MAX)
-			rc = find_turn_end(c, &end);
-		if (rc == MODEL_OK)
-			rc = append_end(c, ends, end);
-	}
+		rc = gguf_set_whole(c, "bos_token_id", bos);
+	if (rc == MODEL_OK && (rc = gguf_whole(c->g, "tokenizer.ggml.eos_token_id", &eos, c->err,
+	    c->errlen)) == MODEL_OK && (rc = append_end(c, ends, eos)) == MODEL_OK &&
+	    (rc = append_turn_ends(c, ends)) == MODEL_OK &&
+	    (rc = gguf_whole(c->g, "tokenizer.ggml.eom_token_id", &eom, c->err, c->errlen)) ==
+	    MODEL_OK)
+		rc = append_end(c, ends, eom);
 	if (rc == MODEL_OK && json_array_size(ends) > 0)
 		return gguf_set(c, c->json, "eos_token_id", ends);
 	json_decref(ends);
@@ -491,14 +495,15 @@ read_all(struct gguf_reading *c)
 	    MODEL_OK || (rc = take_keys(c)) != MODEL_OK)
 		return rc;
 	if (json_object_get(c->json, "num_key_value_heads") == NULL &&
-	    (rc = set_whole(c, "num_key_value_heads", number(c, "num_attention_heads"))) !=
-	    MODEL_OK)
+	    (rc = gguf_set_whole(c, "num_key_value_heads", gguf_number(c,
+	    "num_attention_heads"))) != MODEL_OK)
 		return rc;
-	if ((rc = take_width(c, &width)) != MODEL_OK || (rc = take_vocabulary(c)) != MODEL_OK ||
-	    (rc = take_parts(c)) != MODEL_OK || (rc = take_experts(c)) != MODEL_OK ||
+	rc = c->arch->flags & GGUF_LATENT ? gguf_latent(c, &width) : take_width(c, &width);
+	if (rc != MODEL_OK || (rc = take_vocabulary(c)) != MODEL_OK ||
+	    (rc = take_parts(c)) != MODEL_OK || (rc = gguf_experts(c)) != MODEL_OK ||
 	    (rc = take_window(c)) != MODEL_OK ||
 	    (rc = take_query_scalar(c, width)) != MODEL_OK ||
-	    (rc = gguf_rope(c, width, number(c, "max_position_embeddings"))) != MODEL_OK)
+	    (rc = gguf_rope(c, width, gguf_number(c, "max_position_embeddings"))) != MODEL_OK)
 		return rc;
 	return take_tokens(c);
 }

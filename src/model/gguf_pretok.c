@@ -55,6 +55,10 @@
 #define OF_DEEPSEEK_LLM LINES SPLIT("\\\\s?[" WITH_CASE "]+") SPLIT("\\\\s?[!-/:-~" \
 	"\\uff01-\\uff0f\\uff1a-\\uff5e\\u2018-\\u201f\\u3000-\\u3002]+") \
 	SPLIT("\\\\s+$") SPLIT(CJK) "{\"type\": \"Digits\", \"individual_digits\": false}, " BYTES
+#define OF_DEEPSEEK_V3 SPLIT("\\\\p{N}{1,3}") SPLIT("[\\u4e00-\\u9fa5\\u3040-\\u30ff]+") \
+	SPLIT("[!\\\"#$%&'()*+,\\\\-./:;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|" \
+	"[^\\r\\n\\\\p{L}\\\\p{P}\\\\p{S}]?[\\\\p{L}\\\\p{M}]+|" \
+	" ?[\\\\p{P}\\\\p{S}]+[\\r\\n]*|" SPACES) BYTES
 #define OF_DEFAULT SPLIT("[\\\\p{P}\\\\$\\\\+<=>\\\\^~\\\\|]+") SPLIT(GPT2) SPLIT("\\\\p{N}+") \
 	SPLIT("[0-9][0-9][0-9]") BYTES
 
@@ -75,6 +79,7 @@ static const struct { const char *names, *steps; unsigned flags; } known[] = {
 	{ " gpt-4o llama4 ", OF_GPT4O, 0 },
 	{ " deepseek-coder ", OF_DEEPSEEK_CODER, 0 },
 	{ " deepseek-llm ", OF_DEEPSEEK_LLM, 0 },
+	{ " deepseek-v3 ", OF_DEEPSEEK_V3, 0 },
 	{ " default ", OF_DEFAULT, 0 },
 };
 

@@ -203,6 +203,25 @@ set_longrope(struct gguf_reading *c, json_t *rope, const struct factors *shorts,
 
 /* ---- linear, yarn ---- */
 
+/* mscale_all_dim of DeepSeek, a tenth of which is in the file, and to which mscale is equal in all
+ * published models. Without it llama.cpp's scale of attention is none of transformers'. */
+static int
+set_latent(struct gguf_reading *c, json_t *rope)
+{
+	double tenth = 0, all;
+	int rc = gguf_arch_real(c, "rope.scaling.yarn_log_multiplier", &tenth);
+
+	if (rc != MODEL_OK)
+		return rc;
+	if (!(tenth > 0))
+		return UNSUPPORTED(c, "yarn without key %s above 0 is not supported",
+		    gguf_key(c, "rope.scaling.yarn_log_multiplier"));
+	all = gguf_shortest((float)(10 * tenth));
+	if ((rc = gguf_set(c, rope, "mscale", json_real(all))) != MODEL_OK)
+		return rc;
+	return gguf_set(c, rope, "mscale_all_dim", json_real(all));
+}
+
 /* Two numbers that only Ministral's yarn has: mscale_all_dim (*all, 0: none; llama.cpp takes mscale
  * for 1 then) and the scale of queries. */
 static int
@@ -269,6 +288,12 @@ set_yarn(struct gguf_reading *c, json_t *rope, double factor)
 		    (rc = gguf_set(c, rope, betas[i].config, json_real(beta))) != MODEL_OK))
 			return rc;
 	}
+	if ((c->arch->flags & GGUF_YARN_EXACT) &&
+	    (rc = gguf_set(c, rope, "truncate", json_false())) != MODEL_OK)
+		return rc;
+	if (c->arch->flags & GGUF_LATENT)
+		return attention == 1 ? set_latent(c, rope) : UNSUPPORTED(c, "key %s is not "
+		    "supported in this architecture", gguf_key(c, "rope.scaling.attn_factor"));
 	if ((rc = set_ministral(c, rope, &all)) != MODEL_OK)
 		return rc;
 	/* llama.cpp multiplies it with the usual one */

@@ -38,8 +38,11 @@ enum { MODEL_EOS_MAX = 64 };    /* tokens that end a text */
 struct latent_attention {
 	struct mat wq_a, wq;    /* [Q][D], out 0 without it; [H (nope + rope)][Q], or [D] */
 	struct mat wc, wr;      /* [rank][D] the latent vector, [rope][D] the rotated key */
-	struct mat wkv;         /* [H (nope + value)][rank]: of each head W_UK, then W_UV */
-	struct head_matrices uk, uv;    /* these two */
+	/* [H (nope + value)][rank]: of each head W_UK, then W_UV; or, as GGUF files have it, W_UK
+	 * with rows and columns exchanged, [H rank][nope], and W_UV in wv, [H value][rank] */
+	struct mat wkv, wv;
+	struct head_matrices uk, uv;    /* W_UK and W_UV */
+	int uk_exchanged;
 	struct norm q_norm, c_norm;
 	const float *bq_a, *bc, *br;
 };

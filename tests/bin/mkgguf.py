@@ -2,12 +2,15 @@
 """mkgguf.py - write a model folder as a GGUF file of llama.cpp, as its converter does
 
 usage: mkgguf.py FOLDER FILE.gguf [--split N] [--alignment N] [--version N] [--no-tokenizer]
+                 [--old]
 
 Weights keep their type, norms and biases become f32. In models of the Llama kind the rows of
 queries and keys are put in turns (llama.cpp rotates neighbours); Gemma's norms get the 1 that the
 model adds; factors of rotary embedding become tensors. A tokenizer.json of bytes (tokenizer.ggml
 "gpt2") or with scores (--scores FILE, a JSON list; "llama") becomes keys. --split N writes N parts,
-FILE-00001-of-0000N.gguf. What has no key in GGUF files is left out.
+FILE-00001-of-0000N.gguf. What has no key in GGUF files is left out. Experts of gpt-oss stand
+upright, gate and up apart. --old writes DeepSeek's files as they were before April 2025: keys and
+values of latent attention in one matrix, widths of a head, no groups of experts.
 """
 
 import argparse
@@ -21,8 +24,8 @@ import numpy as np
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q",
          I64: "q", F64: "d"}
-TYPES = {"F32": 0, "F16": 1, "BF16": 30}
-WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
+TYPES = {"F32": 0, "F16": 1, "BF16": 30, "MXFP4": 39}
+WIDTHS = {"F32": 4, "F16": 2, "BF16": 2, "U8": 1}
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 
 LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
@@ -34,12 +37,24 @@ LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
          "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down", "self_attn.dense": "attn_output"}
 # Experts: the router, and a matrix of all experts in one tensor
 LAYER.update({"mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
-              "block_sparse_moe.router.layer": "ffn_gate_inp",
+              "block_sparse_moe.router.layer": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
               "block_sparse_moe.output_linear": "ffn_down_exps",
               "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
               "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
               "mlp.shared_expert.up_proj": "ffn_up_shexp",
-              "mlp.shared_expert.down_proj": "ffn_down_shexp"})
+              "mlp.shared_expert.down_proj": "ffn_down_shexp",
+              "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+              "mlp.shared_experts.up_proj": "ffn_up_shexp",
+              "mlp.shared_experts.down_proj": "ffn_down_shexp",
+              "shared_mlp.output_linear": "ffn_down_shexp"})
+# Latent attention
+LAYER.update({"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+              "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+              "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"})
+# Tensors that have no .weight or .bias behind them in a folder
+BARE = {"self_attn.sinks": "attn_sinks.weight",
+        "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+        "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"}
 EXPERT = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down",
           "w2": "down"}
 # families with other names, or these names for other parts
@@ -50,7 +65,8 @@ EXAONE = {"ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.attention.q_proj": "att
 AROUND = {"post_attention_layernorm": "post_attention_norm",
           "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 PARTS = {"gemma2": AROUND, "gemma3": AROUND, "olmo2": AROUND, "exaone4": AROUND, "exaone": EXAONE,
-         "seed_oss": {"post_attention_layernorm": "post_attention_norm"},
+         **{arch: {"post_attention_layernorm": "post_attention_norm"}
+            for arch in ("seed_oss", "gpt-oss", "glm4moe")},
          "glm4": {"post_self_attn_layernorm": "post_attention_norm",
                   "post_mlp_layernorm": "post_ffw_norm"}}
 WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
@@ -64,7 +80,9 @@ ARCHS = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3
          "glm4": "glm4", "ernie4_5": "ernie4_5", "seed_oss": "seed_oss", "arcee": "arcee",
          "nemotron": "nemotron", "starcoder2": "starcoder2", "stablelm": "stablelm",
          "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
-         "olmoe": "olmoe", "granitemoe": "granitemoe"}
+         "olmoe": "olmoe", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe",
+         "gpt_oss": "gpt-oss", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
+         "glm4_moe": "glm4moe", "dots1": "dots1", "ernie4_5_moe": "ernie4_5-moe"}
 IN_TURNS = ("llama", "granite", "smollm3", "mistral3", "olmo", "arcee", "granitemoe")
 
 
@@ -123,7 +141,7 @@ def safetensors(folder):
         for name, t in json.loads(raw[8:8 + size]).items():
             if name != "__metadata__":
                 first, end = (8 + size + at for at in t["data_offsets"])
-                kind = {2: "<u2", 4: "<u4"}[WIDTHS[t["dtype"]]]
+                kind = {1: "u1", 2: "<u2", 4: "<u4"}[WIDTHS[t["dtype"]]]
                 yield name, t["dtype"], np.frombuffer(raw[first:end], kind).reshape(t["shape"])
 
 
@@ -137,7 +155,10 @@ def name_of(name, arch):
     stem, kind = name.rsplit(".", 1)
     if stem in WHOLE:
         return f"{WHOLE[stem]}.{kind}"
-    _, _, layer, part = stem.split(".", 3)
+    _, _, layer, part = name.split(".", 3)
+    if part in BARE:
+        return f"blk.{layer}.{BARE[part]}"
+    part = part.rsplit(".", 1)[0]
     return f"blk.{layer}.{PARTS.get(arch, {}).get(part) or LAYER[part]}.{kind}"
 
 
@@ -150,7 +171,8 @@ def in_turns(x, heads):
 def convert(name, dtype, x, arch, c):
     """(GGUF's name, shape, type's number, bytes)"""
     if name.startswith("blk."):
-        return name, x.shape, TYPES[dtype], np.ascontiguousarray(x).tobytes()
+        shape = x.shape[:-1] + (x.shape[-1] // 17 * 32,) if dtype == "MXFP4" else x.shape
+        return name, shape, TYPES[dtype], np.ascontiguousarray(x).tobytes()
     if x.shape[0] == 1:
         x = x[0]                        # the score of an expert for all rows
     part = name.rsplit(".", 2)[-2]
@@ -163,15 +185,66 @@ def convert(name, dtype, x, arch, c):
     return name_of(name, arch), x.shape, TYPES[dtype], np.ascontiguousarray(x).tobytes()
 
 
+def mxfp4(codes, scales):
+    """Blocks of ggml: the scale, then element i in the low half of byte i, i + 16 in the high"""
+    each = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
+    blocks = np.concatenate([scales[..., None], each[..., :16] | each[..., 16:] << 4], axis=-1)
+    return blocks.reshape(*scales.shape[:-1], -1)
+
+
+def upright(tensors):
+    """(name, type, array) of gpt-oss' experts, behind all else that comes through"""
+    blocks = {}
+    for name, dtype, x in tensors:
+        parts = name.split(".")
+        part, layer = parts[-1] if "experts" in parts else "", "".join(parts[2:3])
+        if part.endswith(("_blocks", "_scales")):
+            blocks[name] = x
+            pair = name[:-7] + "_blocks", name[:-7] + "_scales"
+            if not all(n in blocks for n in pair):
+                continue
+            name, dtype, x = name[:-7], "MXFP4", mxfp4(*(blocks[n] for n in pair))
+        elif part.endswith("_bias"):
+            x, dtype = as_f32(x, dtype), "F32"
+        elif part:
+            x = x.swapaxes(1, 2)
+        else:
+            yield name, dtype, x
+            continue
+        kind = "bias" if part.endswith("_bias") else "weight"
+        if part.startswith("down"):
+            yield f"blk.{layer}.ffn_down_exps.{kind}", dtype, x
+        else:
+            yield f"blk.{layer}.ffn_gate_exps.{kind}", dtype, x[:, ::2]
+            yield f"blk.{layer}.ffn_up_exps.{kind}", dtype, x[:, 1::2]
+
+
+def keys_and_values(tensors, c):
+    """kv_b_proj as two: of keys with rows and columns exchanged in each head, and of values"""
+    for name, dtype, x in tensors:
+        if not name.endswith("kv_b_proj.weight"):
+            yield name, dtype, x
+            continue
+        layer, nope = name.split(".")[2], c["qk_nope_head_dim"]
+        heads = x.reshape(c["num_attention_heads"], -1, x.shape[1])
+        yield f"blk.{layer}.attn_k_b.weight", dtype, heads[:, :nope].swapaxes(1, 2)
+        yield f"blk.{layer}.attn_v_b.weight", dtype, heads[:, nope:]
+
+
 def stack_experts(tensors):
     """Matrices of experts as one array for each, under GGUF's names; Granite's gate and up apart"""
     stacks = {}
     for name, dtype, x in tensors:
         parts = name.split(".")
         layer = f"blk.{parts[2]}." if parts[1] == "layers" else ""
-        if "experts" in parts:
+        if parts[0] == "blk":
+            yield name, dtype, x
+        elif "experts" in parts:
             stack = stacks.setdefault(f"{layer}ffn_{EXPERT[parts[-2]]}_exps.weight", (dtype, {}))
             stack[1][int(parts[-3])] = x
+        elif parts[-3:-1] == ["shared_mlp", "input_linear"]:
+            for part, half in zip(("gate", "up"), np.split(x, 2)):
+                yield f"{layer}ffn_{part}_shexp.weight", dtype, half
         elif parts[-2] == "input_linear":
             for part, half in zip(("gate", "up"), np.split(x, 2, axis=1)):
                 stacks[f"{layer}ffn_{part}_exps.weight"] = dtype, dict(enumerate(half))
@@ -215,7 +288,11 @@ def rope(c, arch, width):
         if s.get("attention_factor"):
             keys[f"{arch}.rope.scaling.yarn_attn_factor"] = (F32, s["attention_factor"])
         if s.get("mscale_all_dim"):
-            keys[f"{arch}.rope.scaling.yarn_log_multiplier"] = (F32, s["mscale_all_dim"])
+            keys[f"{arch}.rope.scaling.yarn_log_multiplier"] = (
+                F32, s["mscale_all_dim"] * (0.1 if arch == "deepseek2" else 1))
+        for beta in ("beta_fast", "beta_slow"):
+            if s.get(beta):
+                keys[f"{arch}.rope.scaling.yarn_{beta}"] = (F32, s[beta])
         if s.get("llama_4_scaling_beta"):
             keys[f"{arch}.attention.temperature_scale"] = (F32, s["llama_4_scaling_beta"])
     if kind == "llama3":
@@ -234,7 +311,7 @@ def rope(c, arch, width):
 def window(c, arch):
     """Keys of sliding windows, as the converter has them for each architecture"""
     keys, size = {}, c.get("sliding_window")
-    if arch in ("gemma2", "gemma3", "phi3"):
+    if arch in ("gemma2", "gemma3", "phi3", "gpt-oss"):
         keys[f"{arch}.attention.sliding_window"] = (U32, size or 0)
     if arch == "gemma3" and c.get("sliding_window_pattern"):
         keys[f"{arch}.attention.sliding_window_pattern"] = (U32, c["sliding_window_pattern"])
@@ -264,7 +341,48 @@ def epsilon(c, arch):
     return keys
 
 
-def config(c, arch):
+def latent(c, old):
+    """Keys of latent attention: in old files the widths of a head"""
+    rank, turned, value = c["kv_lora_rank"], c["qk_rope_head_dim"], c["v_head_dim"]
+    head = c["qk_nope_head_dim"] + turned
+    keys = {"kv_lora_rank": rank, "key_length": head if old else rank + turned,
+            "value_length": value if old else rank}
+    if c["q_lora_rank"]:
+        keys["q_lora_rank"] = c["q_lora_rank"]
+    if not old:
+        keys.update(key_length_mla=head, value_length_mla=value, head_count_kv=1)
+    return {f"deepseek2.attention.{name}": (U32, n) for name, n in keys.items()}
+
+
+def router(c, arch, old):
+    """Keys of experts in the DeepSeek line, and of ERNIE"""
+    if arch == "ernie4_5-moe":
+        return {f"{arch}.interleave_moe_layer_step": (U32, c["moe_layer_interval"]),
+                f"{arch}.leading_dense_block_count": (U32, c["moe_layer_start_index"]),
+                f"{arch}.expert_shared_count": (U32, c["moe_num_shared_experts"]),
+                f"{arch}.expert_shared_feed_forward_length": (
+                    U32, c["moe_num_shared_experts"] * c["moe_intermediate_size"])}
+    if "first_k_dense_replace" not in c:
+        return {}
+    keys = {"leading_dense_block_count": (U32, c["first_k_dense_replace"]),
+            "expert_shared_count": (U32, c["n_shared_experts"]),
+            "expert_weights_scale": (F32, c.get("routed_scaling_factor", 1.0))}
+    if c.get("norm_topk_prob", c["model_type"] == "deepseek_v3"):
+        keys["expert_weights_norm"] = (BOOL, True)
+    if not old and c.get("n_group"):
+        keys["expert_group_count"] = (U32, c["n_group"])
+        keys["expert_group_used_count"] = (U32, c["topk_group"])
+    if c["model_type"] != "deepseek_v2":
+        keys["expert_gating_func"] = (U32, 2)
+    elif not old:
+        keys["expert_gating_func"] = (U32, 1)
+    if c.get("num_nextn_predict_layers"):
+        keys["nextn_predict_layers"] = (U32, c["num_nextn_predict_layers"])
+        keys["block_count"] = (U32, c["num_hidden_layers"] + c["num_nextn_predict_layers"])
+    return {f"{arch}.{name}": v for name, v in keys.items()}
+
+
+def config(c, arch, old=False):
     """(keys, tensors) of config.json"""
     heads = c["num_attention_heads"]
     width = c.get("head_dim") or c["hidden_size"] // heads
@@ -278,16 +396,23 @@ def config(c, arch):
                              ("attention.head_count_kv", "num_key_value_heads"),
                              ("vocab_size", "vocab_size")):
         keys[f"{arch}.{name}"] = (U32, c[config_key] if config_key in c else c["num_layers"])
-    for name, names in (("expert_count", ("num_local_experts", "num_experts")),
-                        ("expert_used_count", ("num_experts_per_tok",)),
+    for name, names in (("expert_count", ("num_local_experts", "num_experts", "n_routed_experts",
+                                          "moe_num_experts")),
+                        ("expert_used_count", ("num_experts_per_tok", "moe_k")),
                         ("expert_feed_forward_length", ("moe_intermediate_size",)),
                         ("expert_shared_feed_forward_length",
-                         ("shared_expert_intermediate_size",))):
+                         ("shared_expert_intermediate_size", "shared_intermediate_size"))):
         for config_key in names:
             if config_key in c:
                 keys[f"{arch}.{name}"] = (U32, c[config_key])
     keys.update(epsilon(c, arch))
     keys[f"{arch}.attention.key_length"] = keys[f"{arch}.attention.value_length"] = (U32, width)
+    if arch == "deepseek2":
+        keys.update(latent(c, old))
+        width = c["qk_rope_head_dim"]
+    if arch == "gpt-oss":
+        keys[f"{arch}.expert_feed_forward_length"] = (U32, c["intermediate_size"])
+    keys.update(router(c, arch, old))
     for name, config_key in (("attn_logit_softcapping", "attn_logit_softcapping"),
                              ("final_logit_softcapping", "final_logit_softcapping"),
                              ("attention.scale", "attention_multiplier"),
@@ -374,15 +499,20 @@ def write_parts(file, keys, tensors, parts, **options):
         write(path, {**(keys if i == 0 else {}), **own}, tensors[first:end], **options)
 
 
-def read_folder(folder, with_tokenizer=True, scores=None):
+def read_folder(folder, with_tokenizer=True, scores=None, old=False):
     """(keys, tensors) of a model folder"""
     folder = pathlib.Path(folder)
     c = json.loads((folder / "config.json").read_text())
     arch = ARCHS[c["model_type"]]
-    keys, tensors = config(c, arch)
+    keys, tensors = config(c, arch, old)
     if with_tokenizer:
         keys.update({**special(folder, c), **tokenizer(folder, c, scores)})
-    return keys, tensors + [convert(*t, arch, c) for t in stack_experts(safetensors(folder))]
+    own = safetensors(folder)
+    if arch == "gpt-oss":
+        own = upright(own)
+    if arch == "deepseek2" and not old:
+        own = keys_and_values(own, c)
+    return keys, tensors + [convert(*t, arch, c) for t in stack_experts(own)]
 
 
 def main():
@@ -394,9 +524,10 @@ def main():
     p.add_argument("--version", type=int, default=3)
     p.add_argument("--scores", type=pathlib.Path)
     p.add_argument("--no-tokenizer", action="store_true")
+    p.add_argument("--old", action="store_true")
     o = p.parse_args()
     scores = json.loads(o.scores.read_text()) if o.scores else None
-    keys, tensors = read_folder(o.folder, not o.no_tokenizer, scores)
+    keys, tensors = read_folder(o.folder, not o.no_tokenizer, scores, o.old)
     options = {"alignment": o.alignment, "version": o.version}
     if o.alignment != 32:
         keys["general.alignment"] = (U32, o.alignment)

@@ -106,7 +106,8 @@ read_model(const char *path, uint64_t bytes, struct gguf_counts *c)
 		return;
 	if (accepted(model_load(path, &cpu_ops, dev, &m, err, sizeof err), path, err)) {
 		c->models++;
-		must(m->embed.data != NULL && m->layer[0].wq.data != NULL,
+		must(m->embed.data != NULL && (m->layer[0].wq.data != NULL ||
+		    m->layer[0].latent.wq.data != NULL),
 		    "a model without weights");
 		model_free(m);
 	}
