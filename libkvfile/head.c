@@ -360,7 +360,7 @@ get_fields(struct kv_model *m, json_t *o, const struct head_field *fields, const
 			if (kv_head_belongs(m, f) && strcmp(key, f->key) == 0)
 				break;
 		if (f->key == NULL)
-			return kv_bad(why, "%s.%.60s is not known", name, key);
+			return kv_bad(why, "%s.%.60s does not go with its type", name, key);
 	}
 	return KV_OK;
 }
@@ -407,8 +407,8 @@ get_row_types(uint8_t *types, const json_t *v, const char *key, const struct kv_
 		type = name != NULL ? kv_row_type_named(name) : 0;
 		if (type == 0 ||
 		    (!kv_row_type_quantised(type) && type != (enum kv_row_type)head->dtype))
-			return kv_bad(why, "row_types.%s: \"%.40s\" of layer %zu is not known",
-			    key, name != NULL ? name : "", l);
+			return kv_bad(why, "row_types.%s: \"%.40s\" of layer %zu is neither a "
+			    "quantised type nor dtype", key, name != NULL ? name : "", l);
 		if (kv_row_bytes(type, width) == 0)
 			return kv_bad(why, "row_types.%s: %s does not allow a head width of %u",
 			    key, name, width);
@@ -554,7 +554,9 @@ kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_messa
 	memset(head, 0, sizeof *head);
 	if (o == NULL)
 		return why->code;
-	code = get_head(head, o, why);
+	code = kv_head_known(o, why);
+	if (code == KV_OK)
+		code = get_head(head, o, why);
 	json_decref(o);
 	return code;
 }

@@ -8,7 +8,8 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Parses json, checks ranges, and refuses unknown keys of model and rope: KV_ECORRUPT. */
+/* Parses json, checks ranges, and refuses with KV_ECORRUPT; with KV_EVERSION a
+ * key of model, rope or row_types, or a text, that is not known. */
 int kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_message *why);
 
 /* *json <- the canonical text, to be freed by the caller. KV_EINVAL if kv_head_get() would

@@ -6,6 +6,7 @@
 
 #include "head.h"
 
+#include <jansson.h>
 #include <stddef.h>
 
 #pragma GCC visibility push(hidden)
@@ -24,6 +25,9 @@ struct head_field {
 /* The fields of model and of model.rope, sorted by key; the last entry has none. */
 extern const struct head_field kv_model_fields[], kv_rope_fields[];
 
+/* Fails with KV_EVERSION if a HEAD has a key of model, rope or row_types, or a text, that is in no
+ * table. What else is wrong with it is not looked at. */
+int kv_head_known(const json_t *, struct kv_message *why);
 /* Returns whether the type of rotary embedding has this field. */
 int kv_head_belongs(const struct kv_model *m, const struct head_field *f);
 /* Returns whether the value is the default that is left out. */

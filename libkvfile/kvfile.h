@@ -37,7 +37,7 @@ enum {
 	KV_EIO = -1,        /* the operating system refused; the message has its text */
 	KV_ETRUNCATED = -2, /* the input ends before the end marker */
 	KV_ECORRUPT = -3,   /* a hash, a length, an order or a value is wrong */
-	KV_EVERSION = -4,   /* a version, feature or critical section that is not known */
+	KV_EVERSION = -4,   /* a version, feature, critical section or key that is not known */
 	KV_EINVAL = -5,     /* the caller broke this header's rules */
 	KV_ENOMEM = -6
 };
@@ -202,7 +202,7 @@ int kv_model_diff(const struct kv_model *a, const struct kv_model *b,
 int kv_head_to_json(const struct kv_head *head, char **json);
 
 /* *head <- the identity in the text of kv_head_to_json(), with all checks of a reader. Returns
- * KV_OK, or KV_ECORRUPT with the error in text (size bytes, always terminated). */
+ * KV_OK, or KV_ECORRUPT or KV_EVERSION with the error in text (size bytes, always terminated). */
 int kv_head_from_json(struct kv_head *head, const char *json, size_t n, char *text, size_t size);
 
 /* ---- the rows: the POSN section, 4.3 ---- */

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # The contract that every method of `kv-score --list` keeps under kv-evict's budgets and policies, for heads of any shape
 #
 # All runs are made once, noted in a table, and judged by tests/oracle/contract.py.

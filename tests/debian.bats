@@ -124,6 +124,35 @@ matching() {
 	assert_output ''
 }
 
+# compress_pages FOLDER: as dh_compress leaves pages, and the links to them
+compress_pages() {
+	local page
+	gzip -9n "$1"/usr/share/man/man?/*.[1-9]
+	for page in "$1"/usr/share/doc/kvpipe/man/*.[1-9]; do
+		ln -s "$(readlink "$page").gz" "$page.gz"
+		rm "$page"
+	done
+}
+
+@test "documents name the pages as they are in the packages, compressed" {
+	local file link count=0
+	needs_dpkg_dev
+	cp -a "$STAGE" stage
+	compress_pages stage
+	make -s -C "$ROOT" -f debian/rules page_links staged="$PWD/stage/usr"
+	while read -r file; do
+		while read -r link; do
+			[ -e "$(dirname "$file")/${link%%#*}" ] || fail "${file#stage} links $link"
+			count=$((count + 1))
+		done < <(grep -oE '\]\([^() ]*man/[^() ]+\)' "$file" | sed 's/^](//; s/)$//')
+	done < <(find stage/usr/share -name '*.md' -type f)
+	[ $count -gt 10 ]
+	grep -q '](man/kvpipe.7.gz)' stage/usr/share/doc/kvpipe/README.md
+	# the sources stay as they are
+	run grep -rlE '\]\([^)]*man/[a-z0-9-]+\.[1-9]\.gz' "$ROOT/README.md" "$ROOT/examples" "$ROOT/experiments"
+	assert_output ''
+}
+
 @test "what debian/copyright and the packages' tests name is there" {
 	local file
 	for file in $(sed -n 's/^Files: //p' "$ROOT/debian/copyright" | grep -vx '\*'); do

@@ -71,7 +71,7 @@ count() {
 	kv-quantize --keys q8_0 --values q8_0 --rotate -o full.kv demo.kv
 	same demo-small.kv full.kv -n 60
 	kv-quantize --keys kivi4 -o kivi.kv demo.kv
-	run -2 --separate-stderr kv-decode --draft demo-small.kv kivi.kv
+	run -5 --separate-stderr kv-decode --draft demo-small.kv kivi.kv
 	assert_equal "$output$stderr" "kv-decode: kivi.kv has full rows behind quantised ones (residual 128): its tokens are appended one by one: use it as the draft; or dequantise it: kv-quantize --keys bf16 --values bf16"
 }
 

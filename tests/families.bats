@@ -319,8 +319,8 @@ for h in range(6):              # the first 4 rows are sinks
 	kv-prefill -m "$m" --ids --dtype f32 -o cold.kv ids
 	same_logits cold.kv long.kv
 	[ "$(find store -name '*.kv' | wc -l)" -eq 2 ]
-	run -2 kv-prefill -m "$m" --ids --dtype f32 --reuse short.kv -o x.kv ids
+	run -5 kv-prefill -m "$m" --ids --dtype f32 --reuse short.kv -o x.kv ids
 	assert_output --partial 'this model (longrope) scales RoPE differently beyond 256 tokens, and '
-	run -2 kv-prefill -m "$m" --ids --dtype f32 --reuse long.kv -o x.kv begin
+	run -5 kv-prefill -m "$m" --ids --dtype f32 --reuse long.kv -o x.kv begin
 	assert_output --partial 'the prompt has 256 tokens'
 }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # A GGUF file of llama.cpp in place of a model folder: the same model, or a refusal by name
 
 load helper

@@ -109,11 +109,12 @@ there_and_back() {
 }
 
 @test "a file that contradicts itself is refused, and names the tensor" {
-	local edit text
+	local edit text want
 	mksnapshot -H 4 -G 2 -E 16 -N 40,30 -T 50 --logits -o x.kv
-	while IFS=@ read -r edit text; do
+	# what may be a later version's is 5
+	while IFS=@ read -r edit text want; do
 		tensors write x.kv bad.safetensors "$edit"
-		run -3 --separate-stderr kv-convert -o none.kv bad.safetensors
+		run "-${want:-3}" --separate-stderr kv-convert -o none.kv bad.safetensors
 		[[ "$stderr" == "kv-convert: bad.safetensors: "*"$text"* ]] || { echo "$edit: $stderr"; return 1; }
 		[ ! -e none.kv ]
 	done <<-'END'
@@ -138,7 +139,7 @@ there_and_back() {
 		t["logit"] = t["logits"]@logit is no tensor of a cache
 		meta["kv-snapshot"] = "{}"@metadata kv-snapshot:
 		meta["kv-snapshot"] = "x"@metadata kv-snapshot: not JSON
-		meta["kv-snapshot"] = meta["kv-snapshot"].replace('"layers": 2', '"layers": 2, "height": 9')@height
+		meta["kv-snapshot"] = meta["kv-snapshot"].replace('"layers": 2', '"layers": 2, "height": 9')@height@5
 	END
 }
 

@@ -123,7 +123,7 @@ sections() {
 @test "low rank needs the same rows in all KV heads, and the message says how to get them" {
 	mksnapshot -H 4 -G 2 -N 60 --scores random -o x.kv
 	kv-evict --rate 0.5 -o y.kv x.kv
-	run -1 --separate-stderr kv-index --low-rank -o a.kv y.kv
+	run -5 --separate-stderr kv-index --low-rank -o a.kv y.kv
 	assert_equal "$stderr" "kv-index: y.kv: layer 0: KV heads have different rows, and low rank needs the same in all: \
 use kv-evict --select layer"
 	assert [ ! -e a.kv ]

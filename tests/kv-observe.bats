@@ -317,7 +317,7 @@ answers() {
 
 @test "a context whose tokens are not where its positions are, or not the model's, is not repeated" {
 	kv-prefill -m "$DEMO" doc.txt | kv-score --method recent | kv-evict --rate 0.5 --positions compact -o compact.kv
-	run -1 --separate-stderr kv-observe -m "$DEMO" --repeat-context -o y.kv compact.kv
+	run -5 --separate-stderr kv-observe -m "$DEMO" --repeat-context -o y.kv compact.kv
 	[[ "$stderr" == *"compact.kv: "*" tokens, but the next position is "* ]]
 	kv-observe -m "$DEMO" --ids-from draft.ids -o y.kv compact.kv
 	rm y.kv

@@ -109,8 +109,8 @@ print(((x - y) ** 2).sum() ** .5 / (x ** 2).sum() ** .5)')
 	refused 2 "--values bf16: rows that are not quantised are f32 here (--dtype)" --values bf16 full.kv
 	refused 2 "--skip-layers: '1-' is not a list of layers such as 0,1,30-31" --keys q8_0 --skip-layers 1- full.kv
 	mksnapshot -H 4 -G 2 -E 80 -N 9 -o wide.kv
-	refused 2 "--keys q8_0-hadamard: the heads of this model have 80 channels, which is no multiple of 32: use int8 or fp8" --keys q8_0-hadamard wide.kv
-	refused 2 "--keys int8: the heads of this model have 80 channels, which is no power of 2: use int8 or fp8" --keys int8 --rotate wide.kv
+	refused 5 "--keys q8_0-hadamard: the heads of this model have 80 channels, which is no multiple of 32: use int8 or fp8" --keys q8_0-hadamard wide.kv
+	refused 5 "--keys int8: the heads of this model have 80 channels, which is no power of 2: use int8 or fp8" --keys int8 --rotate wide.kv
 	kv-quantize --keys int8 --values fp8 wide.kv | kv-check -q -
 }
 

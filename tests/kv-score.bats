@@ -355,7 +355,7 @@ add it with kv-observe --repeat-context or --accumulate"
 	# GemFilter begins anew, with the tokens that it has selected
 	kv-prefill -m "$DEMO" --ids --mass --select 'gemfilter layer=1 budget=50' text.ids | kv-score --method meanmass -o a.kv
 	refused() {
-		run -1 --separate-stderr kv-score --method meanmass "$2" -o none.kv
+		run -5 --separate-stderr kv-score --method meanmass "$2" -o none.kv
 		assert_regex "$stderr" "kv-score: $2: layer $1: method meanmass divides by the number of queries that see a row, which is unknown"
 		[ ! -e none.kv ]
 	}
@@ -366,7 +366,7 @@ add it with kv-observe --repeat-context or --accumulate"
 	ln -sfn "$DEMO" demo
 	for program in 'kv-prefill -m demo --ids -r compact.kv --score meanmass --evict budget=10 -o none.kv text.ids' \
 	    'kv-decode -m demo -n 2 --score meanmass --evict budget=10 compact.kv'; do
-		run -1 --separate-stderr $program
+		run -5 --separate-stderr $program
 		assert_regex "$stderr" 'compact.kv: layer 0 has run 119 tokens for 20 positions'
 	done
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --select 'tsp layer=1' --score meanmass --evict budget=10 -o none.kv text.ids

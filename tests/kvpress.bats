@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# bats file_tags=nosan
+# bats file_tags=slow,nosan
 # Coming from kvpress: the command lines of kvpipe(7) keep the rows that the presses of kvpress keep
 #
 # The fixtures say which positions of prompt.txt each press has kept, and where scores are so close that rounding decides.

@@ -263,11 +263,11 @@ refused() {
 
 @test "what does not go with latent attention is refused with the reason" {
 	local f=$F/deepseek_v2-64.kv m=$F/deepseek_v2-64
-	refused 2 'KIVI quantises keys by channel and values by token, and the values of this model are channels of its keys' kv-quantize --keys kivi2 -o x.kv "$f"
-	refused 2 'the values of this model are channels of its keys (latent attention), which --keys is for' kv-quantize --values int8 -o x.kv "$f"
-	refused 2 'the values of this model are channels of its keys (latent attention)' kv-quantize --keys q8_0 --values q4_0 -o x.kv "$f"
-	refused 2 'no rows stay full with latent attention' kv-quantize --keys q8_0 --residual 32 -o x.kv "$f"
-	refused 2 'have 72 channels, which is no multiple of 32: use int8 or fp8' kv-quantize --keys q8_0 -o x.kv "$F/deepseek_v2.kv"
+	refused 5 'KIVI quantises keys by channel and values by token, and the values of this model are channels of its keys' kv-quantize --keys kivi2 -o x.kv "$f"
+	refused 5 'the values of this model are channels of its keys (latent attention), which --keys is for' kv-quantize --values int8 -o x.kv "$f"
+	refused 5 'the values of this model are channels of its keys (latent attention)' kv-quantize --keys q8_0 --values q4_0 -o x.kv "$f"
+	refused 5 'no rows stay full with latent attention' kv-quantize --keys q8_0 --residual 32 -o x.kv "$f"
+	refused 5 'have 72 channels, which is no multiple of 32: use int8 or fp8' kv-quantize --keys q8_0 -o x.kv "$F/deepseek_v2.kv"
 	refused 5 'with latent attention a row is that of all query heads' kv-convert --per-query-head -o x.kv "$f"
 	refused 5 'rotary embedding rotates only some of the channels' kv-index --low-rank -o x.kv "$f"
 	refused 5 'lookahead adapters are not supported for models of type deepseek_v2' kv-observe -m "$m" --lookahead "$DEMO/lookahead" -o x.kv "$f"

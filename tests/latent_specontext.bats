@@ -147,10 +147,10 @@ refused() {
 	refused 2 'per=head: want query-head or kv-head' say two 'budget=9 per=head' text.kv
 	refused 2 '--retrieve fier: per= is for specontext' kv-decode -m v2 --retrieve 'fier budget=9 per=query-head' -n 1 text.kv
 	kv-score --method knorm text.kv | kv-evict -q --budget 60 --positions compact -o compact.kv
-	refused 1 'a retrieval head needs rows at their positions in the text' say two 'budget=9' compact.kv
+	refused 5 'a retrieval head needs rows at their positions in the text' say two 'budget=9' compact.kv
 	refused 2 '--stream does not go with --retrieve' say two 'budget=9' --stream text.kv
 	local how
 	for how in --store --reuse; do
-		refused 2 "this head has features, and does not go with $how" kv-prefill -m v2 --retrieval-head two --ids $how text.kv -o x.kv text
+		refused 5 "this head has features, and does not go with $how" kv-prefill -m v2 --retrieval-head two --ids $how text.kv -o x.kv text
 	done
 }

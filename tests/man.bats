@@ -108,6 +108,24 @@ section() {
 	done
 }
 
+# A model may be a GGUF file, so it is no DIR, which is a folder and completed as one.
+@test "-m takes a MODEL in every usage, page and completion" {
+	local tool n=0
+	for tool in $(basename -s .1 "$ROOT"/man/*.1); do
+		"$tool" --list-options | awk -F '\t' '$2 == "model" { print $3, $4 }' >listed
+		[ -s listed ] || continue
+		n=$((n + 1))
+		assert_equal "$tool $(<listed)" "$tool MODEL @file"
+		run -0 "$tool" --help
+		assert_line --regexp '^ +-m, --model MODEL '
+		assert_output --partial '-m MODEL'
+		grep -qx '\.It Fl m , Fl -model Ar MODEL' "$ROOT/man/$tool.1"
+		run grep -nE 'Fl (m|-model) Ar [^M]' "$ROOT/man/$tool.1"
+		assert_output ''
+	done
+	[ $n -ge 8 ]
+}
+
 @test "NAME of every page says what --help says" {
 	local page tool
 	for page in "$ROOT"/man/*.1; do

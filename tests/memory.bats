@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# bats file_tags=nosan
+# bats file_tags=slow,nosan
 # How much memory the programs that need no model hold: about a layer, whatever the number of layers.
 load helper
 

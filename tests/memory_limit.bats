@@ -84,6 +84,37 @@ activations() {
 	done
 }
 
+# Of 128 query heads and a text of N tokens: a list of scores of all tokens each, and two of rows, which have room for an eighth more.
+@test "the lists of retrieval for each query head count: those of the text before weights are read, all when the rows are there" {
+	local n=1500 per kib early=() held=() rows text
+	"$PYTHON" -c 'import sys
+sys.path.insert(0, sys.argv[1] + "/tests/bin")
+import mkfamily
+mkfamily.CASES["many"] = ("DeepseekV2", dict(mkfamily.LATENT, num_attention_heads=128, num_key_value_heads=128, q_lora_rank=None))
+mkfamily.main(["many", "many", sys.argv[2]])' "$ROOT" "$DEMO/tokenizer.json"
+	"$PYTHON" "$ROOT/tests/bin/mkhead.py" many.head --model many --heads 128 --kv-heads 1 --head-dim 12 --alone
+	seq 10 $((n + 9)) | sed 's/1[5-9][0-9][0-9]/9/' >many.ids
+	kv-prefill -q -m many --retrieval-head many.head --ids --dtype f32 -o many.kv many.ids
+	text=$((127 * 4 * n)) rows=$((127 * 2 * 4 * n * 9 / 8))
+	for per in kv-head query-head; do
+		say=(kv-decode -q -m many -j 1 --ids --ignore-eos -n 1 --retrieve "specontext budget=64 head=many.head per=$per" many.kv)
+		: >planned
+		for ((kib = $(least kv-decode); ; kib += 256)); do
+			(ulimit -c 0 -v $kib && exec "${say[@]}") >out 2>said && break
+			[ $kib -lt 1000000 ] || fail "$(cat said)"
+			sed -n 's/.*activations \([0-9]*\)\.\([0-9]\), scratch.*/\1\2/p' said >>planned
+		done
+		early+=("$(head -n 1 planned)")
+		held+=("$kib")
+	done
+	echo "planned ${early[*]}, held ${held[*]}; text $text, rows $rows"
+	# tenths of a MiB
+	n=$(((10#${early[1]} - 10#${early[0]}) * 1048576 / 10 - text))
+	((n > -157286 && n < 157286))
+	n=$(((held[1] - held[0]) * 1024 - text - rows))
+	((n > -1048576 && n < 1048576))
+}
+
 @test "programs without a plan look before the first product" {
 	whatever_the_limit kv-index --clusters --cluster-count 8 -j 2 -o o.kv doc.kv
 	whatever_the_limit kv-decode -m "$DEMO" -j 2 -n 2 doc.kv

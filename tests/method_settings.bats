@@ -73,6 +73,13 @@ load helper
 	assert_line --partial 'kernel=7 pool=max --evict rate=0.1 '
 	calls lookaheadkv -m other -s adapter=adapter -s kernel=1 -s 'budgets=my file.tsv'
 	assert_line --regexp "kernel=1 pool=max --evict budgets='?my.* file.tsv'? sink=4 "
+	mkdir gate
+	calls kvzap -m other -s gate=gate
+	assert_line --partial 'kv-evict --policy global --rate 0.1 --recent 128 '
+	calls kvzap -m other -s gate=gate -s threshold=-3
+	assert_line --partial 'kv-evict --threshold -3 --recent 128 '
+	calls kvzap -m other -s gate=gate -s 'budgets=my file.tsv' -s recent=4
+	assert_line --partial 'kv-evict --budgets my file.tsv --recent 4 '
 	printf 'tsp_rate=0.3\nfier.group=16\n' >conf
 	calls fastkv -m other -C conf
 	assert_line --partial ' rate=0.3 '

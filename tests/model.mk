@@ -19,7 +19,7 @@ $(O)/tests/unit/model_quantised.o: \
 
 # These need a whole model and a backend.
 model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_index \
-    model_observation model_prompt_stream)
+    model_observation model_prompt_stream retrieval_lists)
 UNIT_TESTS += $(model_whole)
 $(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)

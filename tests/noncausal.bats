@@ -106,7 +106,7 @@ numbers() {
 	refused "--chunk 512 with --evict would cut chunks of non-causal attention, which begin at row 8: want a multiple of 256, and --noncausal 0" \
 		--score compactor --evict rate=0.5 -c 512
 	kv-quantize --keys kivi4 --values kivi4 -o kivi.kv 8.kv
-	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --noncausal 8 -r kivi.kv -o no.kv 60.ids
+	run -5 --separate-stderr kv-prefill -m "$DEMO" --ids --noncausal 8 -r kivi.kv -o no.kv 60.ids
 	assert_regex "$stderr" "^kv-prefill: kivi.kv has .*: its tokens run one by one, and attend to no chunk: leave out --noncausal; or dequantise it"
 	run -2 --separate-stderr kv-decode -m "$DEMO" --score compactor --evict budget=40 8.kv
 	assert_equal "$stderr" "kv-decode: --score compactor: a token that runs alone attends to no chunk: evict the prompt so, and decode without it"

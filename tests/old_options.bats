@@ -54,7 +54,7 @@ load helper
 	run -1 kv-decode -m none a.kv
 	KV_MODEL='' run -2 --separate-stderr kv-decode a.kv
 	# shellcheck disable=SC2154 # bats sets it
-	assert_equal "${stderr%%$'\n'*}" 'kv-decode: a model is needed: -m DIR, or KV_MODEL'
+	assert_equal "${stderr%%$'\n'*}" 'kv-decode: a model is needed: -m MODEL, or KV_MODEL'
 }
 
 @test "-p is the prompt on the command line: text, or with --ids token ids" {

@@ -162,3 +162,17 @@ model() {
 	assert_regex "$stderr" 'nothing.kv: open: No such file'
 	run -1 --separate-stderr kv-evict --budget 3 --positions compact . -o y.kv
 }
+
+# Two channels of a pair that are both 500,000 make 707,107 in one of them after an eighth of a turn; the scale of q4_0 ends at 524,032.
+@test "keys that their type cannot store at a new position: kv-evict and kv-merge name snapshot, layer and type in the same words" {
+	local why='layer 0: q4_0 cannot store a key at its new position: kv-quantize --keys int8'
+	"$PYTHON" -c 'for i in range(60): print(*[5e5] * 32)' >keys
+	mksnapshot -H 1 -G 1 -E 32 -N 60 -L 1 -d f32 --keys keys --scores random -o full.kv
+	kv-quantize --keys q4_0 -o x.kv full.kv
+	run -1 kv-evict --positions compact --budget 20 -o y.kv x.kv
+	assert_output "kv-evict: x.kv: $why"
+	run -1 kv-merge -o y.kv x.kv x.kv
+	assert_output "kv-merge: x.kv: $why"
+	assert [ ! -e y.kv ]
+	kv-quantize --keys int8 full.kv | kv-evict --positions compact --budget 20 | kv-check -q -
+}

@@ -256,13 +256,13 @@ refused() {
 	done
 	run -2 --separate-stderr kv-quantize --values kivi2 -o x.kv l.kv
 	assert_equal "$stderr" "kv-quantize: --residual 24: kivi2 and kivi4 want a multiple of 32"
-	run -2 --separate-stderr kv-quantize --keys kivi2 --residual 64 -o x.kv k.kv
+	run -5 --separate-stderr kv-quantize --keys kivi2 --residual 64 -o x.kv k.kv
 	assert_equal "$stderr" "kv-quantize: --residual 64: rows that stay quantised as they are have 32 full ones behind them; dequantise the snapshot first (--keys f32 --values f32)"
 	# rows that are all quantised get no full ones behind them, nor when others do
 	kv-quantize --keys q8_0 -o q8.kv full.kv
 	for f in '--values q8_0 --residual 16' '--values kivi2'; do
 		# shellcheck disable=SC2086 # words
-		run -2 --separate-stderr kv-quantize $f -o x.kv q8.kv
+		run -5 --separate-stderr kv-quantize $f -o x.kv q8.kv
 		[[ "$stderr" == *": rows that stay quantised as they are have 0 full ones behind them; dequantise the snapshot first (--keys f32 --values f32)" ]]
 	done
 	# a residual of 0 is none, and one that is there holds for what is quantised later

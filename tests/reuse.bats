@@ -231,7 +231,7 @@ peak() {
 	kv-quantize1b -o bits.kv small.kv
 	kv-decode -m "$DEMO" --ids --ignore-eos -n 30 --retrieve 'fier budget=64' -o chat.kv bits.kv >said.ids
 	cat doc.ids said.ids far.ids >next.ids
-	run -1 --separate-stderr kv-prefill -m "$DEMO" --ids --reuse chat.kv -o none.kv next.ids
+	run -5 --separate-stderr kv-prefill -m "$DEMO" --ids --reuse chat.kv -o none.kv next.ids
 	assert_equal "$stderr" "kv-prefill: chat.kv: rows from position 700 on were generated with --retrieve, each in the sight of few others: a prefill would not have them"
 	[ ! -e none.kv ]
 	both chat.kv near.ids
@@ -240,23 +240,23 @@ peak() {
 	kv-decode -m "$DEMO" --ids --ignore-eos -n 30 -o chat.kv small.kv >said.ids
 	strip pROv chat.kv silent.kv
 	cat doc.ids said.ids far.ids >next.ids
-	run -1 --separate-stderr kv-prefill -m "$DEMO" --ids --reuse silent.kv -o none.kv next.ids
+	run -5 --separate-stderr kv-prefill -m "$DEMO" --ids --reuse silent.kv -o none.kv next.ids
 	assert_regex "$stderr" "rows from position 700 on were generated, and nothing says how"
 }
 
 @test "a snapshot whose rows were dropped, numbered anew or selected is refused with the reason" {
 	kv-score --method knorm small.kv | kv-evict --rate 0.5 -o evicted.kv
-	refused 1 "evicted.kv: layer 0, KV head 0 has 350 rows of 700 tokens: a prompt that runs from its beginning has them all" --reuse evicted.kv
+	refused 5 "evicted.kv: layer 0, KV head 0 has 350 rows of 700 tokens: a prompt that runs from its beginning has them all" --reuse evicted.kv
 	kv-score --method recent small.kv | kv-evict --budget 650 --positions compact -o compact.kv
-	refused 1 "compact.kv: it has 700 tokens, and the next one is at position 650: its rows were renumbered" --reuse compact.kv
+	refused 5 "compact.kv: it has 700 tokens, and the next one is at position 650: its rows were renumbered" --reuse compact.kv
 	kv-prefill -m "$DEMO" --ids --select 'tsp layer=2' -o tsp.kv doc.ids
-	refused 1 "tsp.kv: layer 3, KV head 0 has 140 rows of 700 tokens" --reuse tsp.kv
+	refused 5 "tsp.kv: layer 3, KV head 0 has 140 rows of 700 tokens" --reuse tsp.kv
 	kv-prefill -m "$DEMO" --ids --select 'gemfilter layer=2 budget=100' -o gem.kv doc.ids
-	refused 1 "gem.kv: it has 700 tokens, and the next one is at position 100" --reuse gem.kv
+	refused 5 "gem.kv: it has 700 tokens, and the next one is at position 100" --reuse gem.kv
 	strip eVNt small.kv nolog.kv
 	refused 1 "nolog.kv: it has no event log, so how its rows were made is unknown" --reuse nolog.kv
 	kv-prefill -m "$DEMO" --ids -c 200 --score keydiff --evict budget=100 -o chunks.kv doc.ids
-	refused 1 "chunks.kv: layer 0, KV head 0 has 100 rows of 700 tokens" --reuse chunks.kv
+	refused 5 "chunks.kv: layer 0, KV head 0 has 100 rows of 700 tokens" --reuse chunks.kv
 }
 
 @test "a snapshot of another model, of another type or that is damaged is refused" {

@@ -319,14 +319,14 @@ begun() {
 	refused 3 'no "feature_layers"' kv-prefill -m one --ids -o out.kv --retrieval-head three text.ids
 	refused 1 'none' "${prefill[@]}" --retrieval-head none text.ids
 	[ ! -e out.kv ]
-	refused 2 'does not go with --select' "${prefill[@]}" --retrieval-head four.head --select 'tsp layer=2 rate=0.5' text.ids
-	refused 2 'does not go with --reuse' "${prefill[@]}" --retrieval-head four.head --reuse four.head.kv text.ids
+	refused 5 'does not go with --select' "${prefill[@]}" --retrieval-head four.head --select 'tsp layer=2 rate=0.5' text.ids
+	refused 5 'does not go with --reuse' "${prefill[@]}" --retrieval-head four.head --reuse four.head.kv text.ids
 	refused 2 'other positions than in the text' "${prefill[@]}" --retrieval-head four.alone --select 'gemfilter layer=2 budget=50' text.ids
 	head four other --kv-heads 2 --head-dim 10 --seed 8
 	refused 1 'no keys of this retrieval head' say_of other 'budget=9' four.head.kv
 	kv-score --method knorm four.head.kv | kv-evict --budget 60 --positions compact -o renumbered.kv
 	assert_equal "$(see renumbered.kv s.head_keys)" None
-	refused 1 'a retrieval head needs rows at their positions in the text' say_of four.alone 'budget=9' renumbered.kv
+	refused 5 'a retrieval head needs rows at their positions in the text' say_of four.alone 'budget=9' renumbered.kv
 	refused 2 'by which retrieval head' kv-decode -m four --retrieve 'specontext budget=9' four.head.kv
 	refused 2 'head= is for specontext' kv-decode -m four --retrieve 'fier head=four.head budget=9' four.head.kv
 	refused 2 '12 sinks and 3 recent' say_of four.head 'budget=14 sink=12 recent=3' four.head.kv

@@ -216,7 +216,7 @@ blocks() {
 
 @test "models with sliding windows store no evicted blocks" {
 	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" mistral-window windows "$DEMO/tokenizer.json"
-	run -2 --separate-stderr kv-prefill -m windows --ids --store S -c 64 --once --score knorm --evict budget=9 -o no.kv <(seq 5 90)
+	run -5 --separate-stderr kv-prefill -m windows --ids --store S -c 64 --once --score knorm --evict budget=9 -o no.kv <(seq 5 90)
 	assert_equal "$stderr" "kv-prefill: --store does not go with --chunk and --evict for this model: rows out of its sliding windows are gone when a block is written"
 	[ ! -e no.kv ]
 }

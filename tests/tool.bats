@@ -109,7 +109,7 @@ did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttentio
 	assert_regex "$stderr" "option '-o' needs a value"
 	run -2 kv-evict --rate 1 a b
 	run -2 --separate-stderr kv-tokenize x
-	assert_regex "$stderr" 'a model is needed: -m DIR'
+	assert_regex "$stderr" 'a model is needed: -m MODEL'
 }
 
 @test "a full disk is an error with exit code 1" {

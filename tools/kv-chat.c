@@ -42,10 +42,10 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-chat",
-	.synopsis = "-m DIR [-qv] [--assistant TEXT] [--continue] [--date DATE]\n"
+	.synopsis = "-m MODEL [-qv] [--assistant TEXT] [--continue] [--date DATE]\n"
 	    "[--no-generation-prompt] [--open] [--report FILE] [--set NAME=VALUE] [--system TEXT]\n"
 	    "[--template NAME] [--text] [--user TEXT | --user-file FILE | messages]\n"
-	    "kv-chat -m DIR [-qv] [--date DATE] [--report FILE] [--set NAME=VALUE]\n"
+	    "kv-chat -m MODEL [-qv] [--date DATE] [--report FILE] [--set NAME=VALUE]\n"
 	    "[--template NAME] --questions FILE",
 	.example = "kv-chat -m MODEL --user 'Who are you?' | kv-prefill -m MODEL --ids -o chat.kv",
 	.opts = opts,

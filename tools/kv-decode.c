@@ -23,6 +23,7 @@
 #include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "engine/decode.h"
+#include "engine/retrieval_check.h"
 #include "forward/forward.h"
 
 #define TOKENS 128             /* default limit of generated tokens */
@@ -105,7 +106,7 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-decode",
-	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
+	.synopsis = "-m MODEL [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
 	    "[--device DEVICE] [--draft SMALL] [--draft-tokens N] [--evict WORDS]\n"
 	    "[--every N] [--force FILE] [--gate DIR]\n"
@@ -131,12 +132,10 @@ check_offload(void)
 	const char *name = device_memory != 0 ? "device-memory" : "offload";
 	const char *other = audit ? "audit" : evict != NULL ? "evict" : NULL;
 
-	if (!retrieve_options.offload)
-		return;
 	if (device_memory != 0 && retrieve_options.method != RETRIEVE_SPECONTEXT)
 		die(EXIT_USAGE, "--device-memory is for --retrieve specontext; with %s use "
 		    "--offload", retrieve_name(retrieve_options.method));
-	if (other != NULL)
+	if (retrieve_options.offload && other != NULL)
 		die(EXIT_USAGE, "--%s does not go with --%s: the rows stay in the snapshot's file",
 		    other, name);
 }
@@ -157,16 +156,16 @@ check_stream(void)
 static void
 check_retrieval(void)
 {
+	const char *alone;
+
 	retrieves = opt_retrieve(&retrieve_options);
 	retrieve_options.offload |= device_memory != 0;
 	retrieve_options.audit = audit;
 	retrieve_options.overlap = stats != NULL || settings.json;
-	if (!retrieves && retrieve_options.offload)
-		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
-		    device_memory != 0 ? "device-memory" : "offload");
-	if (!retrieves && draft_file == NULL && (stats != NULL || audit))
-		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
-		    stats != NULL ? "stats" : "audit");
+	alone = device_memory != 0 ? "device-memory" : retrieve_options.offload ? "offload" :
+	    draft_file != NULL ? NULL : stats != NULL ? "stats" : audit ? "audit" : NULL;
+	if (!retrieves && alone != NULL)
+		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve", alone);
 	stats_refuse(stats);
 	if (!retrieves)
 		return;
@@ -506,9 +505,10 @@ open_model(struct session *s, struct kv_reader *r)
 	want.spare = room() + (uint32_t)questions.longest;
 	rows = questions.longest < rows ? (uint32_t)questions.longest : rows;
 	rows = rows < AHEAD_MOST && draft_file != NULL ? AHEAD_MOST : rows == 0 ? 1 : rows;
-	session_load(s, &(struct memory_demand){ .tokens = want.spare,
-	    .rows = cache_most_rows_of(s->model, want.spare),
-	    .stored = kv_reader_head(r), .at_once = rows });
+	session_load(s, &(struct memory_demand){ .tokens = want.spare, .at_once = rows,
+	    .rows = cache_most_rows_of(s->model, want.spare), .stored = kv_reader_head(r),
+	    .lists = retrieval_demand(want.retrieve, s->model, s->head, want.spare,
+	        1 + (uint64_t)kv_reader_head(r)->next_position) });
 	return rows;
 }
 

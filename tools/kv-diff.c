@@ -168,7 +168,7 @@ refuse_other_text(const struct diff_scores *c)
 		die(EXIT_RUN, "%s and %s are of different texts, from token %" PRIu64 " on: scores "
 		    "of their rows cannot be compared", a, b, c->tokens.common);
 	if (renumbered(&c->a, &c->b, &c->tokens))
-		die(EXIT_RUN, "%s, %s: one has renumbered positions (kv-evict --positions "
+		die(EXIT_UNSUPPORTED, "%s, %s: one has renumbered positions (kv-evict --positions "
 		    "compact?): rows of the same token are unknown", a, b);
 }
 

@@ -20,15 +20,15 @@ static const struct opt opts[] = {
 	    "print the text, nothing else; with --model", OPT_WRITES },
 	{ 0, "kept", OPT_STRING, &info_tokens_options.kept, 0, "WHERE",
 	    "only tokens with rows in: any, all, LAYER or LAYER,HEAD", OPT_WRITES },
-	{ 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
-	    "with --text: the model folder, for its tokenizer (KV_MODEL)", OPT_READS },
+	{ 'm', "model", OPT_STRING, &settings.model, 0, "MODEL",
+	    "with --text: the model, for its tokenizer (KV_MODEL)", OPT_READS },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-info",
 	.synopsis = "[-apqv] [--json] [--report FILE] [snapshot ...]\n"
-	    "kv-info [-qv] [-m DIR] --ids | --text [--json] [--kept WHERE] [--report FILE]\n"
+	    "kv-info [-qv] [-m MODEL] --ids | --text [--json] [--kept WHERE] [--report FILE]\n"
 	    "[snapshot]",
 	.example = "kv-info full.kv",
 	.opts = opts,

@@ -46,7 +46,7 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-observe",
-	.synopsis = "-m DIR --ids-from FILE | --lookahead DIR | --repeat-context [-qvz] [-j N]\n"
+	.synopsis = "-m MODEL --ids-from FILE | --lookahead DIR | --repeat-context [-qvz] [-j N]\n"
 	    "[-o FILE]\n"
 	    "[--accumulate HOW] [--allow-config KEY] [--allow-tensor NAME] [--chunk N]\n"
 	    "[--device DEVICE] [--instruction TEXT] [--json] [--keep-window W] [--products TYPE]\n"

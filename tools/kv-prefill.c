@@ -83,7 +83,7 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-prefill",
-	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W]\n"
+	.synopsis = "-m MODEL [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W]\n"
 	    "[--allow-config KEY] [--allow-tensor NAME] [--device DEVICE] [--dtype TYPE]\n"
 	    "[--evict WORDS] [--gate DIR] [--ids] [--keys TYPE] [--logits FILE] [--mass]\n"
 	    "[--no-template] [--noncausal FIRST] [--once] [--patch W] [--plain]\n"
@@ -270,11 +270,11 @@ open_beside(struct session *s)
 	if (!s->head->has_features)
 		return;
 	if (prefill.select.rule != TOKENS_ALL)
-		die(EXIT_USAGE, "--retrieval-head: this head has features, and does not go with "
-		    "--select: tokens that are not selected never reach their layers");
+		die(EXIT_UNSUPPORTED, "--retrieval-head: this head has features, and does not go "
+		    "with --select: tokens that are not selected never reach their layers");
 	if (prefix_options.reuse != NULL || prefix_options.store != NULL)
-		die(EXIT_USAGE, "--retrieval-head: this head has features, and does not go with "
-		    "--%s: tokens whose rows are there already are not run",
+		die(EXIT_UNSUPPORTED, "--retrieval-head: this head has features, and does not go "
+		    "with --%s: tokens whose rows are there already are not run",
 		    prefix_options.reuse != NULL ? "reuse" : "store");
 }
 

@@ -31,7 +31,7 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-recompute",
-	.synopsis = "-m DIR --rate R | --first N [-qvz] [-j N] [-o FILE] [--allow-config KEY]\n"
+	.synopsis = "-m MODEL --rate R | --first N [-qvz] [-j N] [-o FILE] [--allow-config KEY]\n"
 	    "[--allow-tensor NAME] [--by WHAT] [--device DEVICE] [--layer N]\n"
 	    "[--products TYPE] [--progress WHEN] [--report FILE] [--seed N] [snapshot]",
 	.example = "kv-recompute -m examples/demo-model --rate 0.15 -o again.kv merged.kv",

@@ -29,7 +29,7 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-tokenize",
-	.synopsis = "-m DIR [-dqv] [--continue] [--count] [--no-template] [--plain]\n"
+	.synopsis = "-m MODEL [-dqv] [--continue] [--count] [--no-template] [--plain]\n"
 	    "[--report FILE] [-p TEXT | file]",
 	.example = "kv-tokenize -m examples/demo-model --count examples/prompts/harbour.txt",
 	.opts = opts,

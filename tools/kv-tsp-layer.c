@@ -36,7 +36,7 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-tsp-layer",
-	.synopsis = "-m DIR [-qv] [-c N] [-j N] [--allow-config KEY] [--allow-tensor NAME]\n"
+	.synopsis = "-m MODEL [-qv] [-c N] [-j N] [--allow-config KEY] [--allow-tensor NAME]\n"
 	    "[--device DEVICE] [--dtype TYPE] [--ids] [--json] [--kernel K] [--max-layer LAYER]\n"
 	    "[--no-template] [--plain] [--pool HOW] [--products TYPE] [--progress WHEN]\n"
 	    "[--rate R] [--report FILE] [--tol X] [--window W] [prompt ...]",

@@ -283,6 +283,11 @@ def order():
     yield 'repeated-index', stream(small(), index=True, late=[Section('iNDX')]), 3, 'order'
 
 
+# keys of model and rope, and texts, that a later version may have: refused, and no damage (4.1)
+OF_LATER = ('dtype', 'keys', 'rope-type', 'rope-unknown-key', 'unknown-key', 'unknown-among',
+            'weights-dtype')
+
+
 def heads():
     """HEAD that is no JSON, lacks a key, has one too many, or a value out of range."""
     def texts():
@@ -348,6 +353,8 @@ def heads():
             yield f'documents-{name}', edited(lambda h: h.update(
                 next_position=2000 if name == '1024' else 9, documents=starts))
         yield 'rope-llama3', edited(lambda h: h['model']['rope'].update(type='llama3'))
+        yield 'unknown-among', edited(lambda h: (       # what is wrong besides does not count
+            h['model'].update(sliding_window=4096, layers=0), h.pop('next_position')))
         yield 'rope-unknown-key', edited(lambda h: h['model']['rope'].update(beta=1.5))
         for name, key, value in (
                 ('unknown-key', 'sliding_window', 4096),
@@ -367,7 +374,7 @@ def heads():
     for name, text in texts():
         out = sections(head(), [[[0]]], [0])
         out[0] = Section('HEAD', text, codec=1 if len(text) > 1000 else 0)
-        yield f'head-{name}', stream(out), 3, 'HEAD'
+        yield f'head-{name}', stream(out), *((5, 'known') if name in OF_LATER else (3, 'HEAD'))
 
 
 def edited(edit):

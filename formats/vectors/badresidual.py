@@ -35,7 +35,7 @@ def with_head(edit, out=None):
 
 def heads():
     def false(name, edit, word='residual'):
-        return f'residual-{name}', with_head(edit), 3, word
+        return f'residual-{name}', with_head(edit), 5 if word == 'known' else 3, word
 
     for name, value in (('0', 0), ('negative', -1), ('negative-5', -R), ('4097', 4097),
                         ('2-32', 1 << 32 | R), ('2-62', 1 << 62),
@@ -46,7 +46,7 @@ def heads():
     yield false('beside-types', lambda types, h: h.update(residual=types.pop('residual')),
                 'VALS layer 0')
     yield false('other-name', lambda types, h: types.update(residuals=types.pop('residual')),
-                'HEAD')
+                'known')
     yield false('none-quantised', lambda types, h: types.update(
         keys=['f16', 'f16'], values=['f16', 'f16']), 'HEAD')
     # what KIVI's types in another section allow it to be

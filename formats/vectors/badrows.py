@@ -28,7 +28,8 @@ def heads():
         edit(h['row_types'], h)
         out = base()
         out[0].set(canonical(h).encode())
-        return f'row-types-{name}', stream(out, features=1), 3, 'HEAD'
+        status, word = (5, 'known') if name.startswith('unknown-') else (3, 'HEAD')
+        return f'row-types-{name}', stream(out, features=1), status, word
 
     def to(name, n, value):
         return lambda types, h: types[name].__setitem__(n, value)
@@ -54,9 +55,11 @@ def heads():
         yield false(f'{name}-text', lambda types, h: types.update({name: 'q8_0'}))
         yield false(f'{name}-object', lambda types, h: types.update({name: {'0': 'f16'}}))
     for text in ('q8_1', 'Q8_0', 'q4_0 ', 'q8_0-', '-hadamard', 'f16-hadamard', 'fp8-hadamard2',
-                 'q8_0-hadamard-hadamard', '', 'f32', 'bf16', 'int4'):
+                 'q8_0-hadamard-hadamard', '', 'int4'):
         yield false(f'unknown-{text.strip() or "empty"}', to('values', 0, text))
     yield false('unknown-fp16', to('keys', 1, 'fp16'))
+    for text in 'f32', 'bf16':          # not that of dtype
+        yield false(f'other-{text}', to('values', 0, text))
     yield false('number-for-text', to('keys', 1, 4))
     yield false('list-for-text', to('keys', 0, ['f16']))
     yield false('unknown-key', lambda types, h: types.update(queries=['f16', 'f16']))

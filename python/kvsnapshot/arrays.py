@@ -19,18 +19,22 @@ from .rowtypes import widen
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from . import querystats
+    from .rowscores import Scores
+    from .sequences import Numbers
     F32 = npt.NDArray[np.float32]
     F64 = npt.NDArray[np.float64]
     U8 = npt.NDArray[np.uint8]
     U32 = npt.NDArray[np.uint32]
 
 
-def per_query_head(values: Any) -> F32:
+def per_query_head(values: Sequence[Numbers[float]]) -> F32:
     """f32 [R][S]"""
     return np.stack([one.view for one in values])
 
 
-def per_kv_head(scores: Any) -> list[F32] | None:
+def per_kv_head(scores: Scores | None) -> list[F32] | None:
     """[G] f32 [S]"""
     return None if scores is None else [np.array(one.view) for one in scores.values]
 
@@ -45,7 +49,7 @@ class QueryStats:
     i + W/2. sums, moduli, products: the same before they are divided, products [H][E][E] of both
     triangles."""
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: querystats.QueryStats) -> None:
         self.first: int = raw.first
         self.n: int = raw.n
         self.sums: F64 = np.stack(raw.sums)
@@ -88,7 +92,7 @@ class Layer:
         self.value_store: RowStore = snapshot.store(index, 'values')
         self.key_type: str = self.key_store.kind
         self.value_type: str = self.value_store.kind
-        self._raw: Any = snapshot.layers[index]
+        self._raw = snapshot.layers[index]
 
     @property
     def window(self) -> int:
@@ -183,6 +187,11 @@ class Layer:
         p = self._raw.paid
         return None if p is None else [per_query_head(one) for one in p.values]
 
+    @property
+    def probe_mass_label(self) -> str | None:
+        """How the attention of probe tokens was accumulated"""
+        return None if self._raw.paid is None else self._raw.paid.label
+
     @cached_property
     def value_norms(self) -> list[F32] | None:
         """[G] f32 [R][S]: norms of what the values of rows add to the residual stream, of value
@@ -251,7 +260,8 @@ class Layer:
             sinks = np.exp(sinks - top)
         weights = np.exp(logits - top)
         whole = weights.sum(axis=2, keepdims=True) + sinks
-        return (weights / np.maximum(whole, 1e-30))[:, :, :rows]
+        paid: F32 = (weights / np.maximum(whole, 1e-30))[:, :, :rows]
+        return paid
 
 
 class Snapshot:

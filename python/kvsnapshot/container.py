@@ -2,15 +2,21 @@
 
 This reader is made from that document alone and shares no code with libkvfile: it is the
 second opinion in tests. It checks every rule of the document. Section numbers in comments are
-those of the document. What sections contain is in content.py, indexes.py, querystats.py,
-rowscores.py and valuenorms.py."""
+those of the document. What sections contain is in content.py, head.py, indexes.py,
+querystats.py, rowscores.py, sinks.py and valuenorms.py."""
+
+from __future__ import annotations
 
 import struct
 from collections import namedtuple
 
-from . import indexes, querystats, rowscores, sinks, valuenorms
+from . import head, indexes, querystats, rowscores, sinks, valuenorms
 from .content import MIB, NONE, PARSERS, SIZES, Bad, Snapshot, Unsupported, need, parse_other
 from .hashing import lz4_block, xxh3
+
+TYPE_CHECKING = False       # typing takes time to load
+if TYPE_CHECKING:
+    from typing import BinaryIO, Iterator
 
 MAGIC = b'\x8bKVS\r\n\x1a\n'
 MARK = b'\xabKVS'
@@ -18,46 +24,58 @@ OF_LAYER = tuple((name, name.isupper()) for name in (
     'POSN SINk oBSq qSTa mASS pAID vNRM gATE nCAU sCOR KEYS bITS pAGE cLUS lOWR VALS').split())
 AFTER_LAYERS = (('LGTS', False), ('rHDk', False), ('eVNt', False), ('pROv', False),
                 ('iNDX', False), ('ENDS', True))
-SIZE_RULES = {**SIZES, **indexes.SIZES, **querystats.SIZES, **rowscores.SIZES,
+SIZE_RULES = {**SIZES, **head.SIZES, **indexes.SIZES, **querystats.SIZES, **rowscores.SIZES,
               **sinks.SIZES, **valuenorms.SIZES}
-CONTENTS = {**PARSERS, **indexes.PARSERS, **querystats.PARSERS, **rowscores.PARSERS,
-            **sinks.PARSERS, **valuenorms.PARSERS}
+CONTENTS = {**PARSERS, **head.PARSERS, **indexes.PARSERS, **querystats.PARSERS,
+            **rowscores.PARSERS, **sinks.PARSERS, **valuenorms.PARSERS}
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 
-Block = namedtuple('Block', 'stored_size codec raw_hash stored_hash')
+class Block(namedtuple('Block', 'stored_size codec raw_hash stored_hash')):
+    __slots__ = ()
+    stored_size: int
+    codec: int
+    raw_hash: int
+    stored_hash: int
 
 
 class Section:
     """One section header, with the block table once it has been read."""
 
-    def __init__(self, offset, header):
+    layer: int
+    element: int
+    raw_size: int
+    stored_size: int
+    table_hash: int
+    hash: int
+
+    def __init__(self, offset: int, header: bytes) -> None:
         self.offset = offset
         (_, kind, self.layer, self.element, self.raw_size, self.stored_size,
          self.table_hash, self.hash) = struct.unpack('<4s4sIB3xQQQ16xQ', header)
-        self.type = kind.decode('latin-1')
-        self.blocks = []
+        self.type: str = kind.decode('latin-1')
+        self.blocks: list[Block] = []
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.type if self.layer == NONE else f'{self.type} layer {self.layer}'
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f'{self.name} at byte {self.offset}'
 
 
 class Source:
     """A stream read front to back, which knows its offset."""
 
-    def __init__(self, file, tape=None):
+    def __init__(self, file: BinaryIO, tape: list[bytes] | None = None) -> None:
         self.file = file
         self.offset = 0
         self.tape = tape
 
-    def erase(self):
+    def erase(self) -> None:
         if self.tape is not None:
             self.tape.clear()
 
-    def take(self, size, what):
+    def take(self, size: int, what: str) -> bytes:
         """Exactly size bytes, piece by piece: a false size allocates no more than there is."""
         pieces = []
         while size > 0:
@@ -70,7 +88,7 @@ class Source:
             self.tape += pieces
         return b''.join(pieces)
 
-    def fill(self, what):
+    def fill(self, what: str) -> None:
         """The zero bytes up to the next multiple of 64."""
         at = self.offset
         fill = self.take(-at % 64, what)
@@ -80,17 +98,17 @@ class Source:
 class Order:
     """The order of sections (3.5): a plan of (type, layer, required), walked once."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.plan = [('HEAD', NONE, True), ('TOKS', NONE, True)]
         self.next = 0
         self.layer = NONE
 
-    def plan_layers(self, layers):
+    def plan_layers(self, layers: int) -> None:
         for n in range(layers):
             self.plan += [(name, n, required) for name, required in OF_LAYER]
         self.plan += [(name, NONE, required) for name, required in AFTER_LAYERS]
 
-    def accept(self, section):
+    def accept(self, section: Section) -> None:
         if section.type in KNOWN and section.type != 'pADD':
             self.advance(section)
         elif section.type == 'pADD':
@@ -101,7 +119,7 @@ class Order:
             need(self.plan[self.next - 1][0] != 'iNDX', 'order: after iNDX')
             need(section.layer in (NONE, self.layer), 'order: not among its layer')
 
-    def advance(self, section):
+    def advance(self, section: Section) -> None:
         while True:
             name, layer, required = self.plan[self.next]
             self.next += 1
@@ -115,7 +133,7 @@ class Order:
 
 # ---- the stream (3) ----
 
-def read_preamble(source, snapshot):
+def read_preamble(source: Source, snapshot: Snapshot) -> None:
     data = source.take(64, 'preamble')
     need(data[:8] == MAGIC, 'preamble: wrong magic, not a KV snapshot')
     need(struct.unpack_from('<Q', data, 56)[0] == xxh3(data[:56]), 'preamble: checksum')
@@ -131,7 +149,7 @@ def read_preamble(source, snapshot):
     snapshot.features = features
 
 
-def read_header(source):
+def read_header(source: Source) -> Section:
     offset = source.offset
     data = source.take(64, f'section header at byte {offset}, no ENDS yet')
     section = Section(offset, data)
@@ -149,13 +167,13 @@ def read_header(source):
     return section
 
 
-def check_size(snapshot, section):
+def check_size(snapshot: Snapshot, section: Section) -> None:
     """Nothing is unpacked that is larger than the rest of the snapshot allows."""
     if section.type in SIZE_RULES:
         SIZE_RULES[section.type](snapshot, section)
 
 
-def read_content(source, section):
+def read_content(source: Source, section: Section) -> bytearray:
     """The checked and decoded content of a section whose header has been read (3.3)."""
     count = -(-section.raw_size // MIB)
     table = source.take(24 * count, f'{section}: block table')
@@ -177,11 +195,12 @@ def read_content(source, section):
     return content
 
 
-def block_size(section, n):
+def block_size(section: Section, n: int) -> int:
     return min(MIB, section.raw_size - n * MIB)
 
 
-def check_block(section, n, size, codec, raw_hash, stored_hash):
+def check_block(section: Section, n: int, size: int, codec: int, raw_hash: int,
+                stored_hash: int) -> None:
     content = block_size(section, n)
     where = f'{section.name} block {n} at byte {section.offset + 64 + 24 * n}'
     need(codec <= 2, f'{where}: codec {codec} is not known')
@@ -196,7 +215,7 @@ def check_block(section, n, size, codec, raw_hash, stored_hash):
              f'{where}: codec 2 with element size {section.element}, content {content}')
 
 
-def read_block(source, section, n):
+def read_block(source: Source, section: Section, n: int) -> bytes:
     block = section.blocks[n]
     where = f'{section.name} block {n} at byte {source.offset}'
     data = source.take(block.stored_size, where)
@@ -215,7 +234,7 @@ def read_block(source, section, n):
     return data
 
 
-def join_planes(planes, e):
+def join_planes(planes: bytes, e: int) -> bytes:
     n = len(planes) // e
     content = bytearray(len(planes))
     for p in range(e):
@@ -223,7 +242,8 @@ def join_planes(planes, e):
     return bytes(content)
 
 
-def sections(file, snapshot, tape=None):
+def sections(file: BinaryIO, snapshot: Snapshot,
+             tape: list[bytes] | None = None) -> Iterator[Section | None]:
     """Reads one snapshot from a binary file object, front to back, to its end; yields each section
     when the snapshot has what it says. tape: a list, where the bytes of the section are then, or,
     before the first one, those of the preamble."""
@@ -238,12 +258,12 @@ def sections(file, snapshot, tape=None):
             order.accept(section)
             check_size(snapshot, section)
         except Bad as error:
-            raise Bad(f'{section}: {error}') from None
+            raise type(error)(f'{section}: {error}') from None
         content = read_content(source, section)
         try:
             CONTENTS.get(section.type, parse_other)(snapshot, section, content)
         except Bad as error:
-            raise Bad(f'{section}: {error}') from None
+            raise type(error)(f'{section}: {error}') from None
         snapshot.sections.append(section)
         if section.type == 'HEAD':
             order.plan_layers(snapshot.model['layers'])
@@ -251,7 +271,7 @@ def sections(file, snapshot, tape=None):
     yield section
 
 
-def read(file):
+def read(file: BinaryIO) -> Snapshot:
     """Reads one snapshot from a binary file object, front to back, to its end."""
     snapshot = Snapshot()
     for _ in sections(file, snapshot):

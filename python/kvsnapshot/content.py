@@ -1,8 +1,11 @@
-"""What the sections of a KV snapshot contain, and its rules (kv-snapshot.md, section 4).
+"""What the sections of a KV snapshot contain, and its rules (kv-snapshot.md, section 4), but for
+HEAD (head.py).
 
 SIZES says what the header of a section may say, before any of its content is read. Each
 parse_...() takes the snapshot so far, the section and its content, adds what it says, and raises
 Bad. Numbers stay the bytes that they are (sequences.py); arrays.py makes arrays of them."""
+
+from __future__ import annotations
 
 import json
 import math
@@ -13,9 +16,28 @@ from array import array
 from collections import namedtuple
 
 from .hashing import xxh3, xxh3_128
-from .rowstore import store_of, wrong_latent, wrong_types
+from .rowstore import store_of
 from .rowtypes import ITEM_SIZE, widen  # noqa: F401
 from .sequences import Lazy, Pieces, numbers
+
+TYPE_CHECKING = False       # typing takes time to load, NumPy more
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable, Mapping, Sequence
+
+    import numpy
+    import numpy.typing as npt
+
+    from .container import Section
+    from .indexes import Clusters, Entries, LowRank
+    from .querystats import QueryStats
+    from .rowscores import Scores
+    from .rowstore import RowStore
+    from .sequences import Bytes, Numbers
+    from .valuenorms import ValueNorms
+    Rule = Callable[[Any], bool]        # of a value in JSON
+    Check = Callable[['Snapshot', Section], None]
+    Parse = Callable[['Snapshot', Section, bytearray], None]
+    Mass = Sequence[Sequence[Numbers[float]]]       # [G][query heads of it]
 
 END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
@@ -32,28 +54,56 @@ class Bad(Exception):
 
 
 class Unsupported(Bad):
-    """A greater version, an unknown feature or an unknown critical type."""
+    """A greater version, or a feature, a critical type, a key or text of HEAD that is unknown."""
     status = 5
 
 
-def need(condition, message):
+def need(condition: object, message: str) -> None:
     if not condition:
         raise Bad(message)
 
 
-Queries = namedtuple('Queries', 'source positions data own')    # dtype[H][W][E], [G][K][E]
-Paid = namedtuple('Paid', 'label values')                       # values: as Layer.mass
-# bytes dtype[heads][n][width]; features: numbers
-HeadKeys = namedtuple('HeadKeys', 'name heads width n features keys')
+class Queries(namedtuple('Queries', 'source positions data own')):
+    """data: dtype[H][W][E]; own: [G][K][E]"""
+
+    __slots__ = ()
+    source: int
+    positions: Numbers[int]
+    data: bytes
+    own: bytes
+
+
+class Paid(namedtuple('Paid', 'label values')):
+    __slots__ = ()
+    label: str
+    values: Mass
+
+
+class HeadKeys(namedtuple('HeadKeys', 'name heads width n features keys')):
+    """keys: dtype[heads][n][width]"""
+
+    __slots__ = ()
+    name: str
+    heads: int
+    width: int
+    n: int
+    features: Numbers[float]
+    keys: bytes
 
 
 class Event(namedtuple('Event', 'kind position n l0 l1 counts')):
     """counts: [l1-l0][G] pairs"""
 
     __slots__ = ()
+    kind: int
+    position: int
+    n: int
+    l0: int
+    l1: int
+    counts: Sequence[Sequence[tuple[int, int]]] | None
 
     @property
-    def run(self):
+    def run(self) -> bool:
         """Tokens that were run and not stored."""
         return self.kind != 3 and self.counts is not None and all(
             before == after for layer in self.counts for before, after in layer)
@@ -63,56 +113,77 @@ class Layer:
     """What one layer holds. keys and values: the rows of all KV heads, one after the other, as they
     are stored (4.4)."""
 
-    def __init__(self, positions, rows, alike):
-        self.positions = positions           # [G] Numbers
+    sinks: Numbers[float] | None            # [H] of the softmax, where queries are
+    queries: Queries | None
+    query_stats: QueryStats | None
+    mass: Mass | None
+    paid: Paid | None
+    value_norms: ValueNorms | None
+    scores: Scores | None
+    gate_scores: Scores | None
+    noncausal: Scores | None
+    keys: bytes
+    values: bytes
+    keys_hash: int | None                   # what an index has of the keys (4.14)
+    bits: Entries | None
+    pages: Entries | None
+    clusters: Clusters | None
+    low_rank: LowRank | None
+
+    def __init__(self, positions: Sequence[Numbers[int]], rows: Sequence[int],
+                 alike: bool) -> None:
+        self.positions = positions           # [G]
         self.rows = rows                     # [G]
         self.total = sum(rows)
         self.alike = alike                   # all KV heads have the same rows
-        self.sinks = None                    # [H] of the softmax, where queries are
-        self.queries = None
-        self.query_stats = None              # querystats.py
-        self.mass = None                     # [G][query heads of it] Numbers
-        self.paid = None
-        self.value_norms = None              # valuenorms.py
-        self.scores = self.gate_scores = self.noncausal = None    # rowscores.py
-        self.keys = self.values = None
-        self.heads = {}                      # 'keys', 'values': [G] bytes of each KV head
-        self.keys_hash = None                # what an index has of them (4.14)
-        self.bits = self.pages = self.clusters = self.low_rank = None    # indexes.py
-        self.others = []                     # (type, content) of unknown ancillary sections
+        self.sinks = self.queries = self.query_stats = self.mass = self.paid = None
+        self.value_norms = self.scores = self.gate_scores = self.noncausal = None
+        self.keys = self.values = b''        # until they have been read
+        # 'keys', 'values': [G] bytes of each KV head
+        self.heads: dict[str, Sequence[bytes]] = {}
+        self.keys_hash = self.bits = self.pages = self.clusters = self.low_rank = None
+        # (type, content) of unknown ancillary sections
+        self.others: list[tuple[str, bytearray]] = []
 
 
 class Snapshot:
-    def __init__(self):
+    """All that has been read so far; HEAD and TOKS are the first sections."""
+
+    head: dict[str, Any]
+    tokens: Numbers[int]
+
+    def __init__(self) -> None:
         self.features = 0
-        self.head = self.tokens = self.logits = None
-        self.head_keys = None                # HeadKeys, of a retrieval head
-        self.layers = []
-        self.events = None                   # a sequence of Event when there is a log
-        self.provenance = []                 # a dict for each line
-        self.provenance_text = b''           # as it stands
-        self.others = []                     # (type, content), those without a layer
-        self.sections = []                   # every Section, in order
+        self.logits: Numbers[float] | None = None
+        self.head_keys: HeadKeys | None = None      # of a retrieval head
+        self.layers: list[Layer] = []
+        self.events: Sequence[Event] | None = None  # when there is a log
+        self.provenance: Sequence[dict[str, Any]] = []      # of each line
+        self.provenance_text: bytes | bytearray = b''       # as it stands
+        self.others: list[tuple[str, bytearray]] = []       # (type, content), without a layer
+        self.sections: list[Section] = []           # every one, in order
         self.size = 0
-        self.stream_digest = self.logical_digest = None    # as hexadecimal
+        self.stream_digest: str | None = None       # as hexadecimal
+        self.logical_digest: str | None = None
 
     @property
-    def model(self):
-        return self.head['model']
+    def model(self) -> dict[str, Any]:
+        model: dict[str, Any] = self.head['model']
+        return model
 
-    def row_type(self, layer, name):
+    def row_type(self, layer: int, name: str) -> str:
         """The type of the rows of 'keys' or 'values': 'bf16', 'q8_0', ..."""
         return self.store(layer, name).kind
 
-    def store(self, layer, name):
+    def store(self, layer: int, name: str) -> RowStore:
         """How 'keys' or 'values' are stored, a RowStore."""
         return store_of(self.head, layer, name)
 
-    def head_rows(self, layer, name, g):
+    def head_rows(self, layer: int, name: str, g: int) -> bytes:
         """The bytes of 'keys' or 'values' of one KV head, as they are stored."""
         return self.layers[layer].heads[name][g]
 
-    def array(self, layer, name, g):
+    def array(self, layer: int, name: str, g: int) -> npt.NDArray[numpy.float32]:
         """The numbers of these rows, a numpy array [rows][E] of f32. Needs numpy."""
         rank = self.model.get('latent_rank') if name == 'values' else None      # 4.26
         name = 'keys' if rank else name
@@ -122,36 +193,36 @@ class Snapshot:
 
 # ---- sizes, before anything is read (4) ----
 
-def exactly(section, want):
+def exactly(section: Section, want: int) -> None:
     need(section.raw_size == want, f'raw size {section.raw_size} of {want}')
 
 
-def at_most(section, most):
+def at_most(section: Section, most: int) -> None:
     need(section.raw_size <= most, f'raw size {section.raw_size}, at most {most}')
 
 
-def is_array(section):
+def is_array(section: Section) -> None:
     """Of one u32 at least."""
     need(section.raw_size % 4 == 0, f'{section.raw_size} bytes are no u32 array')
     need(section.raw_size, 'no number')
 
 
-def size_of_positions(snapshot, section):
+def size_of_positions(snapshot: Snapshot, section: Section) -> None:
     is_array(section)
     lists = snapshot.model['kv_heads']
     at_most(section, 4 * (1 + lists + lists * snapshot.head['next_position']))
 
 
-def size_of_mass(before):
+def size_of_mass(before: int) -> Check:
     """f32 for each row and query head, behind so many bytes."""
-    def check(snapshot, section):
+    def check(snapshot: Snapshot, section: Section) -> None:
         group = snapshot.model['query_heads'] // snapshot.model['kv_heads']
         exactly(section, before + 4 * group * snapshot.layers[section.layer].total)
     return check
 
 
-def size_of_rows(name):
-    def check(snapshot, section):
+def size_of_rows(name: str) -> Check:
+    def check(snapshot: Snapshot, section: Section) -> None:
         store, layer = snapshot.store(section.layer, name), snapshot.layers[section.layer]
         need(section.element == store.element, f'element size {section.element} of {store.element}')
         exactly(section, store.size(layer.total) if store.alike
@@ -159,7 +230,7 @@ def size_of_rows(name):
     return check
 
 
-def size_of_index(snapshot, section):
+def size_of_index(snapshot: Snapshot, section: Section) -> None:
     want = len(index_of(snapshot.sections))
     need(section.raw_size == want,
          f'raw size {section.raw_size} of {want}: does not agree with the sections')
@@ -167,20 +238,20 @@ def size_of_index(snapshot, section):
 
 # ---- the contents (4) ----
 
-def u32s(data):
+def u32s(data: Bytes) -> Numbers[int]:
     return numbers(data, 'I')
 
 
-def f32s(data):
+def f32s(data: Bytes) -> Numbers[float]:
     return numbers(data, 'f')
 
 
-def ascend(values):
+def ascend(values: Sequence[int]) -> bool:
     """Each is less than the next one."""
     return all(map(operator.lt, values, values[1:]))
 
 
-def ascending(positions, end, where):
+def ascending(positions: Sequence[int], end: int, where: str) -> None:
     """Positions are strictly ascending and below next_position."""
     if not ascend(positions):
         row = next(i for i in range(1, len(positions)) if positions[i - 1] >= positions[i])
@@ -191,19 +262,19 @@ def ascending(positions, end, where):
              f'{where} row {len(positions) - 1}: position {positions[-1]} of next_position {end}')
 
 
-def whole(digits):
+def whole(digits: str) -> int:
     """An integer of JSON, in the 64 bits that every reader has."""
     need(len(digits) <= 20 and -1 << 63 <= int(digits) < 1 << 63,
          f'JSON: {digits[:40]} is beyond 64 bits')
     return int(digits)
 
 
-def finite(digits):
+def finite(digits: str) -> float:
     need(math.isfinite(float(digits)), f'JSON: {digits[:40]} is beyond every f64')
     return float(digits)
 
 
-def check_texts(value):
+def check_texts(value: Any) -> None:
     """The keys and texts of a JSON value that nests no deeper than JSON_DEPTH."""
     if type(value) is str:
         need('\0' not in value and not any('\ud800' <= c <= '\udfff' for c in value),
@@ -215,7 +286,7 @@ def check_texts(value):
                 check_texts(value[part])
 
 
-def check_depth(text):
+def check_depth(text: Bytes) -> None:
     """No more than JSON_DEPTH objects and lists inside each other, in text that may be no JSON."""
     depth = 0
     for c in re.finditer(rb'[][{}]', re.sub(rb'"(?:[^"\\]|\\.)*"?', b'', text, flags=re.S)):
@@ -224,146 +295,45 @@ def check_depth(text):
              f'JSON: more than {JSON_DEPTH} objects and lists inside each other')
 
 
-def parse_json(text):
+def parse_json(text: Bytes) -> dict[str, Any]:
     """An object, by the rules for all JSON in a snapshot (4.1)."""
-    def no_repeats(pairs):
+    def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         need(len(dict(pairs)) == len(pairs), 'JSON: a key is repeated')
         return dict(pairs)
 
-    def no_constant(name):
+    def no_constant(name: str) -> None:
         raise Bad(f'JSON: {name}')
 
+    text = bytes(text)
     check_depth(text)
     try:
         value = json.loads(text.decode('utf-8'), object_pairs_hook=no_repeats,
                            parse_constant=no_constant, parse_int=whole, parse_float=finite)
     except ValueError as error:
         raise Bad(f'not JSON: {error}') from None
-    need(type(value) is dict, 'not a JSON object')
+    if type(value) is not dict:
+        raise Bad('not a JSON object')
     check_texts(value)
     return value
 
 
-def count(low, high):
-    return lambda v: type(v) is int and low <= v <= high
-
-
-def one_of(*values):
-    return lambda v: type(v) is str and v in values
-
-
-def real(v):
-    return type(v) in (int, float)
-
-
-def real_not_0(v):
-    return real(v) and v != 0
-
-
-def boolean(v):
-    return type(v) is bool
-
-
-def hash_text(v):
-    return type(v) is str and len(v) == 32 and all(c in '0123456789abcdef' for c in v)
-
-
-def name_text(v):
-    return type(v) is str and 1 <= len(v.encode('utf-8', 'surrogatepass')) <= 31
-
-
-HEAD_KEYS = {
-    'dtype': one_of('bf16', 'f16', 'f32'), 'keys': one_of('rope'),
-    'model': lambda v: type(v) is dict, 'next_position': count(1, (1 << 32) - 1)}
-# there only in some snapshots
-SPARE_HEAD_KEYS = {
-    'documents': lambda v: type(v) is list and 0 < len(v) < 1024 and
-    all(map(count(1, (1 << 32) - 2), v)) and v == sorted(set(v))}
-MODEL_KEYS = {
-    'architecture': name_text, 'attention_bias': boolean, 'tied_embeddings': boolean,
-    'ffn': count(1, 1 << 24), 'hidden': count(1, 1 << 24), 'vocabulary': count(1, 1 << 24),
-    'head_width': count(1, 1024), 'kv_heads': count(1, 4096), 'query_heads': count(1, 4096),
-    'layers': count(1, 4096), 'norm_eps': real, 'rope': lambda v: type(v) is dict,
-    'tokenizer': hash_text, 'weights': hash_text,
-    'weights_dtype': one_of('bf16', 'f16', 'f32')}
-ROPE_KEYS = {'type': one_of('default', 'linear', 'llama3', 'longrope', 'yarn'), 'theta': real}
-ROPE_TYPE_KEYS = {
-    'linear': {'factor': real},
-    'llama3': {
-        'factor': real, 'high_freq_factor': real, 'low_freq_factor': real,
-        'original_max_position': count(1, (1 << 32) - 1)},
-    'longrope': {
-        'attention_factor': real, 'original_max_position': count(1, (1 << 32) - 1),
-        'factors': lambda v: type(v) is list and all(real(x) and x > 0 for x in v)},
-    'yarn': {
-        'attention_factor': real, 'beta_fast': real, 'beta_slow': real, 'factor': real,
-        'original_max_position': count(1, (1 << 32) - 1), 'truncate': boolean}}
-SPARE_ROPE_TYPE_KEYS = {'yarn': {'query_beta': real_not_0}}
-# there only where they say something
-SPARE_MODEL_KEYS = {
-    **dict.fromkeys(('attention_multiplier', 'embedding_multiplier', 'logits_scaling',
-                     'residual_multiplier'), real_not_0),
-    'latent_nope': count(1, 1024), 'latent_rank': count(1, 1022), 'latent_value': count(1, 1024),
-    **dict.fromkeys(('mlp_bias', 'attention_sinks'), lambda v: v is True),
-    **dict.fromkeys(('experts', 'experts_chosen'), count(1, 1024)),
-    'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
-    'weights_rule': count(2, 2), 'window': count(1, (1 << 32) - 1),
-    'whole_layers': lambda v: type(v) is list and v != [] and all(map(count(0, 4095), v)) and
-    v == sorted(set(v))}
-SPARE_ROPE_KEYS = {
-    'skip': count(1, 4096), 'width': lambda v: count(2, 1022)(v) and v % 2 == 0,
-    'window_theta': real_not_0}
-
-
-def check_keys(where, value, rules, closed, spare=()):
+def check_keys(where: str, value: dict[str, Any], rules: Mapping[str, Rule], closed: bool,
+               spare: Mapping[str, Rule] = {}) -> None:
+    """The keys of a JSON object: all of rules, some of spare, and, unless closed, others."""
     for key, rule in rules.items():
         need(key in value, f'{where}{key} is missing')
         need(rule(value[key]), f'{where}{key}: {value[key]!r} is out of range')
     for key in value:
         if key in spare:
             need(spare[key](value[key]), f'{where}{key}: {value[key]!r} is out of range')
-        need(not closed or key in rules or key in spare, f'{where}{key} is not known')
+        need(not closed or key in rules or key in spare, f'{where}{key} does not go with its type')
 
 
-def parse_head(snapshot, section, content):
-    head = parse_json(content)
-    check_keys('', head, HEAD_KEYS, False, SPARE_HEAD_KEYS)
-    need(head.get('documents', [0])[-1] < head['next_position'],
-         'documents: not below next_position')
-    model = head['model']
-    check_keys('model.', model, MODEL_KEYS, True, SPARE_MODEL_KEYS)
-    need(('experts' in model) == ('experts_chosen' in model) and model.get('experts_chosen', 0) <=
-         model.get('experts', 0), 'model.experts_chosen: not of the experts')
-    need(model['query_heads'] % model['kv_heads'] == 0,
-         f"query_heads {model['query_heads']} of kv_heads {model['kv_heads']}")
-    rope = model['rope']
-    kind = rope.get('type')
-    keys = dict(ROPE_KEYS, **(ROPE_TYPE_KEYS.get(kind, {}) if type(kind) is str else {}))
-    spare = dict(SPARE_ROPE_KEYS,
-                 **(SPARE_ROPE_TYPE_KEYS.get(kind, {}) if type(kind) is str else {}))
-    check_keys('model.rope.', rope, keys, True, spare)
-    need(rope.get('width', 0) < model['head_width'], 'model.rope.width is not below head_width')
-    need(len(rope.get('factors', ())) in (0, rope.get('width', model['head_width']) // 2) and
-         rope.get('factors') != [], 'model.rope.factors do not fit the head width')
-    whole = model.get('whole_layers', [])
-    need('window' in model or not (whole or 'window_theta' in rope), 'there is no model.window')
-    need(len(whole) < model['layers'] and max(whole, default=0) < model['layers'],
-         f'model.whole_layers: {whole} of {model["layers"]}')
-    need('row_types' in head or not snapshot.features & 1,
-         'row_types is missing, and bit 0 of the features is set')
-    if 'row_types' in head:
-        need(snapshot.features & 1, 'row_types, and bit 0 of the features is not set')
-        wrong = wrong_types(head['row_types'], head['dtype'], model['layers'], model['head_width'])
-        need(not wrong, f'row_types{wrong}')
-    need(not (wrong := wrong_latent(model, snapshot.features & 2, head.get('row_types'))), wrong)
-    snapshot.head = head
-
-
-def parse_tokens(snapshot, section, content):
+def parse_tokens(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     snapshot.tokens = u32s(content)
 
 
-def parse_positions(snapshot, section, content):
+def parse_positions(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     words = u32s(content)
     heads = snapshot.model['kv_heads']
     lists = words[0]
@@ -374,15 +344,15 @@ def parse_positions(snapshot, section, content):
     for g, n in enumerate(rows):
         ascending(words[at:at + n], snapshot.head['next_position'], f'KV head {g}')
         at += n
-    positions = Pieces(words[1 + lists:], rows)
+    positions: Sequence[Numbers[int]] = Pieces(words[1 + lists:], rows)
     if lists < heads:
         only, n = positions[0], rows[0]
         rows, positions = Lazy(heads, lambda g: n), Lazy(heads, lambda g: only)
     snapshot.layers.append(Layer(positions, rows, lists == 1))
 
 
-def parse_rows(name):
-    def parse(snapshot, section, content):
+def parse_rows(name: str) -> Parse:
+    def parse(snapshot: Snapshot, section: Section, content: bytearray) -> None:
         layer, store = snapshot.layers[section.layer], snapshot.store(section.layer, name)
         wrong = store.wrong(content, layer.rows)
         need(not wrong, wrong)
@@ -395,7 +365,7 @@ def parse_rows(name):
     return parse
 
 
-def parse_queries(snapshot, section, content):
+def parse_queries(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     source, window = struct.unpack_from('<II', content)
     need(source in (1, 2), f'source {source} is not known')
     need(window >= 1, 'no query')
@@ -416,50 +386,50 @@ def parse_queries(snapshot, section, content):
         source, positions, content[start:own_at], content[own_at:])
 
 
-def parse_mass(snapshot, section, content):
+def parse_mass(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     layer = snapshot.layers[section.layer]
     layer.mass = lists_of_rows(snapshot, layer, content)
     need(max(u32s(content), default=0) < INFINITY, 'not finite')
 
 
-def lists_of_rows(snapshot, layer, content):
+def lists_of_rows(snapshot: Snapshot, layer: Layer, content: Bytes) -> Mass:
     """f32 values for each KV head, each of its query heads, each row; none negative, no NaN."""
     group, rows = snapshot.model['query_heads'] // snapshot.model['kv_heads'], layer.rows
     # as an integer a NaN is greater than infinity, and what is negative still more
     need(max(u32s(content), default=0) <= INFINITY, 'negative, or not a number')
     heads = Pieces(f32s(content), Lazy(len(rows), lambda g: group * rows[g]))
 
-    def query_heads(g):
+    def query_heads(g: int) -> Sequence[Numbers[float]]:
         values, n = heads[g], rows[g]
         return Lazy(group, lambda r: values[r * n:(r + 1) * n])
     return Lazy(len(rows), query_heads)
 
 
-def parse_paid(snapshot, section, content):
+def parse_paid(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     layer = snapshot.layers[section.layer]
     values = lists_of_rows(snapshot, layer, memoryview(content)[LABEL:])
     layer.paid = Paid(parse_label(content), values)
 
 
-def parse_label(content):
+def parse_label(content: bytearray) -> str:
     label, _, fill = content[:LABEL].partition(b'\0')
     need(len(label) < LABEL, 'the label ends without a zero')
     need(not any(fill), 'the label is not filled with zero')
     return decode(label)
 
 
-def decode(text):
+def decode(text: bytes | bytearray) -> str:
     try:
         return text.decode('utf-8')
     except UnicodeDecodeError as error:
         raise Bad(f'not UTF-8: {error}') from None
 
 
-def parse_logits(snapshot, section, content):
+def parse_logits(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     snapshot.logits = f32s(content)
 
 
-def parse_head_keys(snapshot, section, content):
+def parse_head_keys(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     item = ITEM_SIZE[snapshot.head['dtype']]
     need(section.element == item, f'element size {section.element} of {item}')
     need(len(content) >= 64, f'raw size {len(content)}')
@@ -479,7 +449,7 @@ def parse_head_keys(snapshot, section, content):
     snapshot.head_keys = HeadKeys(name.decode(), heads, width, n, values, content[data:])
 
 
-def parse_events(snapshot, section, content):
+def parse_events(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     words, at, starts = u32s(content), 0, array('Q')
     G, layers = snapshot.model['kv_heads'], snapshot.model['layers']
     while at < len(words):
@@ -503,18 +473,18 @@ def parse_events(snapshot, section, content):
     snapshot.events = Lazy(len(starts), lambda i: event_at(words, starts[i], G))
 
 
-def event_at(words, at, heads):
+def event_at(words: Numbers[int], at: int, heads: int) -> Event:
     """The event whose first word this is; its counts are right."""
     kind, position, n, flags, l0, l1 = words[at:at + 6]
 
-    def pairs(layer):
+    def pairs(layer: int) -> list[tuple[int, int]]:
         start = at + 6 + 2 * layer * heads
         counts = words[start:start + 2 * heads]
         return list(zip(counts[::2], counts[1::2]))
     return Event(kind, position, n, l0, l1, Lazy(l1 - l0, pairs) if flags else None)
 
 
-def parse_provenance(snapshot, section, content):
+def parse_provenance(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     need(content.endswith(b'\n'), 'the last line has no end')
     snapshot.provenance_text = content
     starts, at = array('Q'), 0
@@ -529,21 +499,21 @@ def parse_provenance(snapshot, section, content):
                                lambda i: parse_json(content[starts[i]:starts[i + 1] - 1]))
 
 
-def counted(sections):
+def counted(sections: Iterable[Section]) -> list[Section]:
     return [s for s in sections if s.type not in UNCOUNTED]
 
 
-def index_of(sections):
+def index_of(sections: Iterable[Section]) -> bytes:
     """The content of iNDX (4.9)."""
     return b''.join(struct.pack('<4sIQQQ', s.type.encode(), s.layer, s.offset, s.stored_size,
                                 s.raw_size) for s in counted(sections))
 
 
-def parse_index(snapshot, section, content):
+def parse_index(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     need(content == index_of(snapshot.sections), 'does not agree with the sections')
 
 
-def parse_end(snapshot, section, content):
+def parse_end(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     need(section.blocks[0].codec == 0, 'compressed')
     magic, total, index, number, zero, stream, logical = struct.unpack('<8sQQII16s16s', content)
     need(magic == END_MAGIC, 'wrong magic')
@@ -560,12 +530,12 @@ def parse_end(snapshot, section, content):
     snapshot.size = total
 
 
-def stream_digest(sections):
+def stream_digest(sections: Iterable[Section]) -> bytes:
     return xxh3_128(b''.join(struct.pack('<Q', s.hash) for s in counted(sections)))
 
 
-def logical_digest(sections):
-    said = []
+def logical_digest(sections: Iterable[Section]) -> bytes:
+    said: list[bytes] = []
     for s in counted(sections):
         if s.type[0].isupper():
             said.append(struct.pack('<4sIQ', s.type.encode(), s.layer, s.raw_size))
@@ -573,21 +543,20 @@ def logical_digest(sections):
     return xxh3_128(b''.join(said))
 
 
-def parse_other(snapshot, section, content):
-    place = snapshot if section.layer == NONE else snapshot.layers[section.layer]
+def parse_other(snapshot: Snapshot, section: Section, content: bytearray) -> None:
+    place: Snapshot | Layer = snapshot if section.layer == NONE else snapshot.layers[section.layer]
     place.others.append((section.type, content))
 
 
-PARSERS = {
-    'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
+PARSERS: dict[str, Parse] = {
+    'TOKS': parse_tokens, 'POSN': parse_positions,
     'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid,
     'KEYS': parse_rows('keys'), 'VALS': parse_rows('values'), 'LGTS': parse_logits,
     'rHDk': parse_head_keys, 'eVNt': parse_events, 'pROv': parse_provenance,
     'iNDX': parse_index, 'ENDS': parse_end, 'pADD': lambda *_: None}
 
 # by the type of a section: what its header must say, (snapshot so far, section)
-SIZES = {
-    'HEAD': lambda _, s: need(s.raw_size <= MIB, 'longer than 1 MiB'),
+SIZES: dict[str, Check] = {
     'TOKS': lambda _, s: is_array(s), 'POSN': size_of_positions, 'mASS': size_of_mass(0),
     'oBSq': lambda _, s: need(s.raw_size >= 8, f'raw size {s.raw_size}'),
     'pAID': size_of_mass(LABEL), 'KEYS': size_of_rows('keys'), 'VALS': size_of_rows('values'),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def checked(scores: Sequence[npt.ArrayLike], rows: Sequence[int],
 
 
 def save_scores(path: str | os.PathLike[str],
-                scores: Sequence[Sequence[npt.NDArray[np.floating]]]) -> None:
+                scores: Sequence[Sequence[npt.NDArray[np.floating[Any]]]]) -> None:
     """Writes scores, [L][G] arrays [S], as a .npy file f32 [L][G][S]: S is the most rows that a KV
     head has, and NaN stands behind the rows of the others."""
     layers = [checked(layer, [len(head) for head in layer], f'layer {i}')

@@ -2,27 +2,38 @@
 the C libraries of these names, which the programs of kvpipe are linked with: of the system, or
 those that a wheel has brought."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False       # typing takes time to load, ctypes too
+if TYPE_CHECKING:
+    import ctypes
+    from typing import Union
+    Bytes = Union[bytes, bytearray, memoryview]
+
 try:
     import xxhash       # type: ignore
 except ImportError:
     xxhash = None
 
 
-def library(name):
+def library(name: str) -> ctypes.CDLL:
     import ctypes
+    import importlib
     try:
         return ctypes.CDLL(name)
     except OSError as error:
         cause = error
     try:
-        import kvpipe
-        return ctypes.CDLL(str(kvpipe.library(name)))
+        return ctypes.CDLL(str(importlib.import_module('kvpipe').library(name)))
     except (ImportError, OSError):
         pass
     raise ImportError(f'neither {name} nor the Python package of that name is there') from cause
 
 
-if xxhash is not None:
+if TYPE_CHECKING:
+    def xxh3(data: Bytes) -> int: ...
+    def xxh3_128(data: Bytes) -> bytes: ...
+elif xxhash is not None:
     xxh3, xxh3_128 = xxhash.xxh3_64_intdigest, xxhash.xxh3_128_digest
 else:
     import ctypes
@@ -44,19 +55,20 @@ else:
         return value.high.to_bytes(8, 'big') + value.low.to_bytes(8, 'big')
 
 
-def lz4_block(data, size):
+def lz4_block(data: bytes, size: int) -> bytes:
     """The content of an LZ4 block, at most size bytes. ValueError: it is none."""
     try:
         import lz4.block        # type: ignore
     except ImportError:
         return c_lz4_block(data, size)
     try:
-        return lz4.block.decompress(data, uncompressed_size=size)
+        content: bytes = lz4.block.decompress(data, uncompressed_size=size)
     except lz4.block.LZ4BlockError as error:
         raise ValueError(str(error)) from None
+    return content
 
 
-def c_lz4_block(data, size):
+def c_lz4_block(data: bytes, size: int) -> bytes:
     import ctypes
     content = ctypes.create_string_buffer(size)
     n = library('liblz4.so.1').LZ4_decompress_safe(ctypes.c_char_p(data), content, len(data), size)

@@ -2,32 +2,69 @@
 
 What is in an index is checked here only as far as the document wants it of every reader."""
 
+from __future__ import annotations
+
 import struct
 from collections import namedtuple
 
-from .content import ITEM_SIZE, ascend, at_most, exactly, need, u32s
+from .content import ascend, at_most, exactly, need, u32s
+from .rowtypes import ITEM_SIZE
 from .sequences import Lazy, Pieces
 
+TYPE_CHECKING = False       # typing takes time to load
+if TYPE_CHECKING:
+    from typing import Callable, Sequence
+
+    from .container import Section
+    from .content import Check, Layer, Parse, Snapshot
+    from .sequences import Numbers
+
 FRONT = 64
-Entries = namedtuple('Entries', 'u heads')      # bITS, pAGE: bytes of each KV head
-# labels: [G] Numbers; means: [G] bytes dtype[C][E]
-Clusters = namedtuple('Clusters', 'sink ends labels means')
-LowRank = namedtuple('LowRank', 'chunk rows rank exact left right landmarks')
 
 
-def padded(at):
+class Entries(namedtuple('Entries', 'u heads')):
+    """bITS, pAGE: the bytes of each KV head"""
+
+    __slots__ = ()
+    u: int
+    heads: Sequence[bytes]
+
+
+class Clusters(namedtuple('Clusters', 'sink ends labels means')):
+    """labels: [G] numbers; means: [G] bytes dtype[C][E]"""
+
+    __slots__ = ()
+    sink: int
+    ends: Numbers[int]
+    labels: Sequence[Numbers[int]]
+    means: Sequence[bytes]
+
+
+class LowRank(namedtuple('LowRank', 'chunk rows rank exact left right landmarks')):
+    __slots__ = ()
+    chunk: int
+    rows: int
+    rank: int
+    exact: Sequence[Numbers[int]]
+    left: bytes
+    right: Sequence[bytes]
+    landmarks: Sequence[bytes]
+
+
+def padded(at: int) -> int:
     return at + -at % 64
 
 
-def row_size(snapshot):
-    return snapshot.model['head_width'] * ITEM_SIZE[snapshot.head['dtype']]
+def row_size(snapshot: Snapshot) -> int:
+    width: int = snapshot.model['head_width']
+    return width * ITEM_SIZE[snapshot.head['dtype']]
 
 
 # ---- sizes, before anything is read ----
 
-def size_of_entries(item, most):
+def size_of_entries(item: int | None, most: Callable[[Snapshot, Layer], int]) -> Check:
     """most: bytes behind the front, of the snapshot and the rows of all KV heads."""
-    def check(snapshot, section):
+    def check(snapshot: Snapshot, section: Section) -> None:
         want = item or ITEM_SIZE[snapshot.head['dtype']]
         need(section.element == want, f'element size {section.element} of {want}')
         need(section.raw_size >= FRONT, f'raw size {section.raw_size}')
@@ -35,31 +72,33 @@ def size_of_entries(item, most):
     return check
 
 
-def most_bits(snapshot, layer):
+def most_bits(snapshot: Snapshot, layer: Layer) -> int:
     """With the least group, of 16 rows, there are most bytes for a row."""
-    return layer.total // 16 * snapshot.model['head_width'] * 6
+    width: int = snapshot.model['head_width']
+    return layer.total // 16 * width * 6
 
 
-def most_pages(snapshot, layer):
+def most_pages(snapshot: Snapshot, layer: Layer) -> int:
     return layer.total // 2 * 2 * row_size(snapshot)
 
 
-def most_clusters(snapshot, layer):
+def most_clusters(snapshot: Snapshot, layer: Layer) -> int:
     """Each row in a cluster of its own."""
     labels = padded(8 * snapshot.model['kv_heads'] + 4 * layer.total)
     return labels + layer.total * row_size(snapshot)
 
 
-def most_factors(snapshot, layer):
+def most_factors(snapshot: Snapshot, layer: Layer) -> int:
     """Of all rows and all ranks, in chunks of one row."""
-    n, heads = layer.rows[0], snapshot.model['kv_heads']
-    rank = heads * snapshot.model['head_width']
+    heads: int = snapshot.model['kv_heads']
+    rank: int = heads * snapshot.model['head_width']
+    n = layer.rows[0]
     return padded(4 * heads * n) + heads * row_size(snapshot) * (n + rank + n)
 
 
 # ---- the contents ----
 
-def front(snapshot, section, content, fields):
+def front(snapshot: Snapshot, section: Section, content: bytearray, fields: int) -> tuple[int, ...]:
     """u and the fields (u32) of the first 64 bytes; the hash is that of the keys."""
     words = u32s(content[:FRONT])
     keys = snapshot.layers[section.layer].keys_hash
@@ -69,13 +108,13 @@ def front(snapshot, section, content, fields):
     return (words[0], *words[4:4 + fields])
 
 
-def entries(content, rows, u, size):
+def entries(content: bytearray, rows: Sequence[int], u: int, size: int) -> Entries:
     """The bytes of each KV head, of so many for u rows."""
     behind = memoryview(content)[FRONT:]
     return Entries(u, Pieces(behind, Lazy(len(rows), lambda g: size * (rows[g] // u))))
 
 
-def parse_bits(snapshot, section, content):
+def parse_bits(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     layer, E = snapshot.layers[section.layer], snapshot.model['head_width']
     (u,) = front(snapshot, section, content, 0)
     need(u in (16, 32, 64, 128), f'groups of {u} rows')
@@ -90,7 +129,7 @@ def parse_bits(snapshot, section, content):
             need(all(v < 0x7c00 for v in numbers[E:]), where + 'a scale is negative or not finite')
 
 
-def parse_pages(snapshot, section, content):
+def parse_pages(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     layer = snapshot.layers[section.layer]
     (u,) = front(snapshot, section, content, 0)
     need(2 <= u <= 65536, f'pages of {u} rows')
@@ -99,7 +138,7 @@ def parse_pages(snapshot, section, content):
     layer.pages = entries(content, layer.rows, u, size)
 
 
-def parse_clusters(snapshot, section, content):
+def parse_clusters(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     layer, G = snapshot.layers[section.layer], snapshot.model['kv_heads']
     u, sink = front(snapshot, section, content, 1)
     need(u == 1, f'entries of {u} rows')
@@ -124,7 +163,7 @@ def parse_clusters(snapshot, section, content):
     layer.clusters = Clusters(sink, ends, labels, means)
 
 
-def parse_low_rank(snapshot, section, content):
+def parse_low_rank(snapshot: Snapshot, section: Section, content: bytearray) -> None:
     layer, G = snapshot.layers[section.layer], snapshot.model['kv_heads']
     item, row = ITEM_SIZE[snapshot.head['dtype']], row_size(snapshot)
     u, n, r, x = front(snapshot, section, content, 3)
@@ -148,6 +187,8 @@ def parse_low_rank(snapshot, section, content):
                              Pieces(content[behind:], Lazy(G, lambda g: landmarks)))
 
 
-SIZES = {'bITS': size_of_entries(2, most_bits), 'pAGE': size_of_entries(None, most_pages),
+SIZES: dict[str, Check] = {
+    'bITS': size_of_entries(2, most_bits), 'pAGE': size_of_entries(None, most_pages),
          'cLUS': size_of_entries(None, most_clusters), 'lOWR': size_of_entries(None, most_factors)}
-PARSERS = {'bITS': parse_bits, 'pAGE': parse_pages, 'cLUS': parse_clusters, 'lOWR': parse_low_rank}
+PARSERS: dict[str, Parse] = {
+    'bITS': parse_bits, 'pAGE': parse_pages, 'cLUS': parse_clusters, 'lOWR': parse_low_rank}

@@ -54,13 +54,14 @@ def numbers(blocks: npt.NDArray[numpy.uint8], kind: str, name: str,
     return first.reshape(-1, E)
 
 
-def _read_blocks(blocks, bits):
+def _read_blocks(blocks: npt.NDArray[numpy.uint8], bits: int) -> npt.NDArray[numpy.float32]:
     """u1 [n][bytes of a block] as f32 [n][32]"""
     import numpy
     scale, least = (widen(blocks[:, at:at + 2].tobytes(), 'f16')[:, None] for at in (0, 2))
     shifts = numpy.arange(0, 8, bits, dtype='u1')
     codes = blocks[:, 4:, None] >> shifts & (1 << bits) - 1
-    return codes.reshape(-1, GROUP).astype('<f4') * scale + least
+    values: npt.NDArray[numpy.float32] = codes.reshape(-1, GROUP).astype('<f4') * scale + least
+    return values
 
 
 def stored(x: npt.ArrayLike, kind: str, name: str) -> npt.NDArray[numpy.uint8]:
@@ -85,7 +86,7 @@ def stored(x: npt.ArrayLike, kind: str, name: str) -> npt.NDArray[numpy.uint8]:
     return blocks
 
 
-def _write_blocks(x, bits):
+def _write_blocks(x: npt.NDArray[numpy.float16], bits: int) -> npt.NDArray[numpy.uint8]:
     """f16 [n][32] as u1 [n][bytes of a block]. NumPy rounds each operation to f16."""
     import numpy
     most = numpy.float16((1 << bits) - 1)

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 ALIGNED_FROM = 1 << 16          # bytes of content from which on a payload begins on a page (3.4)
 
 
-def filled(data):
+def filled(data: bytes) -> bytes:
     return data + bytes(-len(data) % 64)
 
 
-def make_section(kind, layer, element, content):
+def make_section(kind: str, layer: int, element: int,
+                 content: bytes) -> tuple[container.Section, bytes]:
     """A section that is not compressed (3.2, 3.3), and its bytes."""
     blocks = [content[i:i + MIB] for i in range(0, len(content), MIB)]
     table = b''.join(struct.pack('<IB3xQQ', len(b), 0, xxh3(b), xxh3(b)) for b in blocks)
@@ -46,15 +47,16 @@ def make_section(kind, layer, element, content):
 class Writer:
     """Writes a snapshot section by section."""
 
-    def __init__(self, file, preamble):
-        self.file, self.size, self.sections = file, 0, []
+    def __init__(self, file: BinaryIO, preamble: bytes) -> None:
+        self.file, self.size = file, 0
+        self.sections: list[container.Section] = []
         self.write(preamble)
 
-    def write(self, data):
+    def write(self, data: bytes) -> None:
         self.file.write(data)
         self.size += len(data)
 
-    def put(self, section, data):
+    def put(self, section: container.Section, data: bytes) -> None:
         """data: all bytes of the section, which need not know where they stand."""
         if section.raw_size >= ALIGNED_FROM and section.type != 'HEAD':
             before = 64 + 24 * len(section.blocks)
@@ -66,7 +68,7 @@ class Writer:
         self.sections.append(section)
         self.write(data)
 
-    def end(self):
+    def end(self) -> None:
         count = len(counted(self.sections))
         self.put(*make_section('iNDX', NONE, 1, index_of(self.sections)))
         at_index = self.sections[-1].offset
@@ -76,26 +78,27 @@ class Writer:
         self.file.flush()
 
 
-def label_bytes(label):
+def label_bytes(label: str) -> bytes:
     data = label.encode()
     if not 0 < len(data) < LABEL or b'\0' in data:
         raise ValueError(f'label {label!r}: want 1 to {LABEL - 1} bytes')
     return data.ljust(LABEL, b'\0')
 
 
-def provenance_line(options):
+def provenance_line(options: dict[str, Any]) -> bytes:
     from . import __version__
     line = {'options': options, 'tool': 'kvsnapshot', 'version': __version__}
     return (json.dumps(line, sort_keys=True, separators=(',', ':'), ensure_ascii=False) +
             '\n').encode()
 
 
-def release(snapshot, index):
+def release(snapshot: Snapshot, index: int) -> None:
     """Forgets the rows of a layer. Sections that nobody knows may still follow them."""
     snapshot.layers[index] = content.Layer([], [], True)
 
 
-def write_layer(writer, waiting, snapshot, index, score, label):
+def write_layer(writer: Writer, waiting: list[tuple[container.Section, bytes]], snapshot: Snapshot,
+                index: int, score: Score, label: str) -> None:
     """The sections of a layer up to VALS, with new scores before the keys (3.5)."""
     layer = Layer(snapshot, index)
     heads = checked(score(layer), [len(p) for p in layer.positions], f'layer {index}')
@@ -111,13 +114,13 @@ def write_layer(writer, waiting, snapshot, index, score, label):
 class Signature:
     """A line of provenance, added to the section, or in one of its own before the end."""
 
-    def __init__(self, options):
+    def __init__(self, options: dict[str, Any]) -> None:
         self.line, self.written = provenance_line(options), False
 
-    def takes(self, writer, section, snapshot):
+    def takes(self, writer: Writer, section: container.Section, snapshot: Snapshot) -> bool:
         """Writes pROv, or ENDS with what is before it; False: it is another section."""
         if section.type == 'pROv':
-            writer.put(*make_section('pROv', NONE, 1, snapshot.provenance_text + self.line))
+            writer.put(*make_section('pROv', NONE, 1, bytes(snapshot.provenance_text) + self.line))
             self.written = True
             return True
         if section.type != 'ENDS':

@@ -14,22 +14,25 @@ import numpy as np
 from . import container, indexes, kivi
 from .arrays import Layer
 from .container import MAGIC
-from .content import HEAD_KEYS, LABEL, NONE, SPARE_HEAD_KEYS, Event, Snapshot
+from .content import LABEL, NONE, Event, Snapshot
 from .hashing import xxh3
+from .head import HEAD_KEYS, SPARE_HEAD_KEYS
 from .pipe import Signature, Writer, make_section, release, run_stage
 from .latent import wrong_latent_types
-from .rowstore import TYPES, store_of, wrong_types
+from .rowstore import TYPES, RowStore, store_of, wrong_types
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     Keep = Callable[[Layer], Sequence[npt.ArrayLike]]
     Types = Union[str, Sequence[str], None]
+    I64 = npt.NDArray[np.int64]
+    U8 = npt.NDArray[np.uint8]
 
 EVICTION = 3        # kind of event
 ELEMENTS = 'kv-quantize --keys {0} --values {0}'        # dequantises a snapshot of this dtype
 
 
-def canonical(value):
+def canonical(value: Any) -> str:
     """JSON as HEAD wants it (4.1)."""
     if type(value) is dict:
         return '{' + ','.join(f'{canonical(k)}:{canonical(value[k])}' for k in sorted(value)) + '}'
@@ -41,7 +44,7 @@ def canonical(value):
     return json.dumps(value, ensure_ascii=False)
 
 
-def types_of(given, snapshot, name):
+def types_of(given: Types, snapshot: Snapshot, name: str) -> list[str]:
     """The type of 'keys' or 'values' of each layer: given for all, or for each; None: as it is."""
     layers = range(snapshot.model['layers'])
     if given is None or isinstance(given, str):
@@ -51,7 +54,7 @@ def types_of(given, snapshot, name):
     return list(given)
 
 
-def residual_of(given, snapshot, types):
+def residual_of(given: int | None, snapshot: Snapshot, types: dict[str, list[str]]) -> int | None:
     """How many rows of a KV head are full behind quantised ones, None: there is no residual. given:
     0 is none, unless there are KIVI's types; None: that of the snapshot, if something of it stays
     quantised or is KIVI's, or what KIVI's types usually have. ValueError: what stays has another
@@ -72,7 +75,8 @@ def residual_of(given, snapshot, types):
     return residual
 
 
-def with_types(snapshot, types, residual):
+def with_types(snapshot: Snapshot, types: dict[str, list[str]],
+               residual: int | None) -> dict[str, Any]:
     """HEAD that says so; ValueError: these types cannot be."""
     head = {key: value for key, value in snapshot.head.items()
             if key in HEAD_KEYS or key in SPARE_HEAD_KEYS}
@@ -80,7 +84,9 @@ def with_types(snapshot, types, residual):
         if residual is not None:
             raise ValueError(f'residual {residual}: no type is quantised, so every row is full')
         return head
-    head['row_types'] = types if residual is None else {**types, 'residual': residual}
+    head['row_types'] = dict(types)
+    if residual is not None:
+        head['row_types']['residual'] = residual
     wrong = wrong_types(head['row_types'], head['dtype'], head['model']['layers'],
                         head['model']['head_width'])
     if not wrong and 'latent_rank' in head['model']:
@@ -90,7 +96,7 @@ def with_types(snapshot, types, residual):
     return head
 
 
-def front_of(head):
+def front_of(head: dict[str, Any]) -> tuple[bytes, container.Section, bytes]:
     """Preamble, HEAD and its bytes"""
     features = int('row_types' in head) | ('latent_rank' in head['model']) << 1
     front = struct.pack('<8sHHIQ32x', MAGIC, 1, 0, 0x01020304, features)
@@ -98,7 +104,7 @@ def front_of(head):
             *make_section('HEAD', NONE, 1, canonical(head).encode()))
 
 
-def chosen(keep, layer):
+def chosen(keep: Keep | None, layer: Layer) -> list[I64]:
     """The rows that stay, [G] arrays of indexes, ascending; keep: as in change_rows()."""
     counts = [len(p) for p in layer.positions]
     heads = list(map(np.arange, counts)) if keep is None else keep(layer)
@@ -121,7 +127,7 @@ def chosen(keep, layer):
     return out
 
 
-def positions_of(heads):
+def positions_of(heads: Sequence[npt.NDArray[Any]]) -> bytes:
     """POSN (4.3)"""
     if all(np.array_equal(head, heads[0]) for head in heads):
         heads = heads[:1]
@@ -129,18 +135,20 @@ def positions_of(heads):
         '<u4').tobytes()
 
 
-def lists_of(heads, rows):
+def lists_of(heads: Sequence[npt.NDArray[Any]] | None, rows: Sequence[I64]) -> bytes:
     """f32 lists, [G][R][S] or [G][S], of the rows that stay"""
     return b''.join(np.ascontiguousarray(head[..., own], '<f4').tobytes()
-                    for head, own in zip(heads, rows))
+                    for head, own in zip(heads or (), rows))
 
 
-def labelled(label, heads, rows):
+def labelled(label: str | None, heads: Sequence[npt.NDArray[Any]] | None,
+             rows: Sequence[I64]) -> bytes:
     """The same behind a label"""
+    assert label is not None
     return label.encode().ljust(LABEL, b'\0') + lists_of(heads, rows)
 
 
-def head_in(data, n, own, old, new):
+def head_in(data: U8, n: int, own: I64, old: RowStore, new: RowStore) -> U8:
     """The n rows of a KV head, those that stay, as `new` stores them."""
     if old.alike:
         data, n = data[own], len(own)
@@ -156,7 +164,8 @@ def head_in(data, n, own, old, new):
     return data
 
 
-def rows_in(where, stored, old, new, counts, rows):
+def rows_in(where: str, stored: Sequence[U8], old: RowStore, new: RowStore,
+            counts: Sequence[int], rows: Sequence[I64]) -> bytes:
     """The bytes of the rows that stay, of [G] arrays of u1, as the RowStore `new` has them."""
     heads = []
     for g, (data, n, own) in enumerate(zip(stored, counts, rows)):
@@ -170,24 +179,26 @@ def rows_in(where, stored, old, new, counts, rows):
 class Change:
     """What is to be done, and what was."""
 
-    def __init__(self, keep, keys, values, label, residual):
-        self.keep, self.given, self.label = keep, {'keys': keys, 'values': values}, label
-        self.residual = residual
-        self.head = None                # as it is written
-        self.counts = []                # [L][G] rows before and after
-        self.dropped = set()            # types of sections
+    def __init__(self, keep: Keep | None, keys: Types, values: Types, label: str,
+                 residual: int | None) -> None:
+        self.keep, self.label, self.residual = keep, label, residual
+        self.given: dict[str, Types] = {'keys': keys, 'values': values}
+        self.head: dict[str, Any] = {}                          # as it is written
+        self.counts: list[list[tuple[int, int]]] = []           # [L][G] rows before and after
+        self.dropped: set[str] = set()                          # types of sections
 
     @property
-    def options(self):
+    def options(self) -> dict[str, Any]:
         named = {name: given for name, given in
                  {**self.given, 'residual': self.residual}.items() if given is not None}
         return {**({'method': self.label} if self.keep else {}), **named}
 
     @property
-    def fewer(self):
+    def fewer(self) -> bool:
         return any(before != after for layer in self.counts for before, after in layer)
 
-    def front(self, snapshot, preamble, section, data):
+    def front(self, snapshot: Snapshot, preamble: bytes, section: container.Section,
+              data: bytes) -> tuple[bytes, container.Section, bytes]:
         """Preamble, HEAD and its bytes."""
         types = {name: types_of(kinds, snapshot, name) for name, kinds in self.given.items()}
         residual = residual_of(self.residual, snapshot, types)
@@ -197,11 +208,12 @@ class Change:
             return preamble, section, data
         return front_of(self.head)
 
-    def unknown(self, section):
+    def unknown(self, section: container.Section) -> bool:
         """Is it a section that depends on rows in a way that nobody here knows?"""
         return section.type not in container.KNOWN and section.type[3].isupper()
 
-    def layer(self, writer, waiting, snapshot, index):
+    def layer(self, writer: Writer, waiting: list[tuple[container.Section, bytes]],
+              snapshot: Snapshot, index: int) -> None:
         """Writes the sections of a layer, POSN to VALS."""
         layer = Layer(snapshot, index)
         rows = chosen(self.keep, layer)
@@ -209,10 +221,10 @@ class Change:
         same = all(before == after for before, after in self.counts[-1])
         counts = [before for before, _ in self.counts[-1]]
         keys, values = (store_of(self.head, index, name) for name in ('keys', 'values'))
-        make = {
+        make: dict[str, Callable[[], bytes]] = {
             'POSN': lambda: positions_of([p[own] for p, own in zip(layer.positions, rows)]),
             'mASS': lambda: lists_of(layer.mass, rows),
-            'pAID': lambda: labelled(snapshot.layers[index].paid.label, layer.probe_mass, rows),
+            'pAID': lambda: labelled(layer.probe_mass_label, layer.probe_mass, rows),
             'vNRM': lambda: labelled(layer.value_norms_label, layer.value_norms, rows),
             'gATE': lambda: labelled(layer.gate_scores_label, layer.gate_scores, rows),
             'nCAU': lambda: labelled(layer.noncausal_label, layer.noncausal, rows),
@@ -237,14 +249,14 @@ class Change:
         waiting.clear()
         release(snapshot, index)
 
-    def events(self, snapshot):
+    def events(self, snapshot: Snapshot) -> bytes:
         """The log, and that rows were dropped."""
         eviction = Event(EVICTION, snapshot.head['next_position'], 0, 0, len(self.counts),
                          self.counts)
-        return b''.join(map(event_bytes, [*snapshot.events, eviction]))
+        return b''.join(map(event_bytes, [*(snapshot.events or ()), eviction]))
 
 
-def event_bytes(event):
+def event_bytes(event: Event) -> bytes:
     """One event of eVNt (4.12)."""
     flat = [rows for layer in event.counts or () for pair in layer for rows in pair]
     flags = int(event.counts is not None)

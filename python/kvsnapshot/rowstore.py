@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     Bytes = Union[bytes, bytearray, memoryview, npt.NDArray[numpy.uint8]]
 
 from . import kivi, rowtypes
-from .latent import wrong_latent  # noqa: F401
 
 TYPES = (*rowtypes.QUANTISED, *kivi.BITS)       # those that are quantised
 MOST = 4096                                     # the greatest residual
@@ -33,6 +32,11 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
     dtype."""
 
     __slots__ = ()
+    name: str
+    kind: str
+    dtype: str
+    E: int
+    residual: int | None
 
     @property
     def alike(self) -> bool:
@@ -51,7 +55,7 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
 
     def coded(self, rows: int) -> int:
         """How many rows of a KV head with so many are not full, the first ones. All, if alike."""
-        if self.alike:
+        if self.residual is None:
             return rows
         return rows - rows % self.residual if self.grouped else max(rows - self.residual, 0)
 
@@ -80,14 +84,14 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
             at += self.size(n)
         return ''
 
-    def _fault(self, codes):
+    def _fault(self, codes: memoryview) -> str:
         """The same of the quantised rows of a KV head"""
         if self.kind in kivi.BITS:
             return kivi.fault(self.kind, self.name, self.E, codes)
         found = rowtypes.fault(self.kind, self.E, codes)
         return 'row %d: %s' % found if found else ''
 
-    def _wrong_rows(self, data, rows):
+    def _wrong_rows(self, data: Any, rows: Sequence[int]) -> str:
         """As wrong(); one look at all rows, for the sake of many KV heads."""
         found = rowtypes.fault(self.kind, self.E, data)
         if not found:
@@ -97,6 +101,7 @@ class RowStore(namedtuple('RowStore', 'name kind dtype E residual')):
             if row < count:
                 return f'KV head {g} row {row}: {what}'
             row -= count
+        return what                     # not reached: some KV head has the row
 
     def numbers(self, data: Bytes, rows: int) -> npt.NDArray[numpy.float32]:
         """The rows of a KV head, bytes or an array of u1: their numbers, f32 [rows][E]. Needs
@@ -157,13 +162,26 @@ def store_of(head: dict[str, Any], layer: int, name: str) -> RowStore:
                 types.get('residual') if kind in TYPES else None)
 
 
-def wrong_types(types, dtype, layers, E):
+def unknown_types(types: Any) -> str:
+    """What of row_types of HEAD (4.1) is of a later version, as a part of a message; ''."""
+    if type(types) is not dict:
+        return ''
+    for name in types:
+        if name not in ('keys', 'values', 'residual'):
+            return f'.{name}'
+    for name in ('keys', 'values'):
+        kinds = types.get(name)
+        for l, kind in enumerate(kinds if type(kinds) is list else ()):
+            if type(kind) is str and kind not in TYPES and kind not in rowtypes.ITEM_SIZE:
+                return f'.{name} layer {l}: {kind!r}'
+    return ''
+
+
+def wrong_types(types: Any, dtype: str, layers: int, E: int) -> str:
     """What is wrong with row_types of HEAD (4.1), as the end of a message; '' for nothing."""
     if type(types) is not dict:
         return f': {types!r} is no object'
-    for name in sorted({'keys', 'values', *types} - {'residual'}):
-        if name not in ('keys', 'values'):
-            return f'.{name} is not known'
+    for name in ('keys', 'values'):
         if type(types.get(name)) is not list:
             return f'.{name} is missing, or no list'
         if len(types[name]) != layers:
@@ -178,7 +196,7 @@ def wrong_types(types, dtype, layers, E):
     return _wrong_residual(types)
 
 
-def _wrong_residual(types):
+def _wrong_residual(types: dict[str, Any]) -> str:
     """The same of its residual; the types of rows are right."""
     by_groups = any(kind in kivi.BITS for name in ('keys', 'values') for kind in types[name])
     if 'residual' not in types:

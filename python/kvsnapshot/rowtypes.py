@@ -11,18 +11,27 @@ from collections import namedtuple
 
 TYPE_CHECKING = False       # typing takes time to load, NumPy more
 if TYPE_CHECKING:
-    from typing import Any, Union
+    from typing import Any, Callable, Union
 
     import numpy
     import numpy.typing as npt
     Bytes = Union[bytes, bytearray, memoryview, npt.NDArray[numpy.uint8]]
+    # of what is here only, whose steps NumPy types in other ways from version to version
+    F32 = npt.NDArray[Any]
+    U8 = npt.NDArray[Any]
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 HADAMARD = '-hadamard'
 
 # width: numbers with scales of their own, None: the whole row; front: bytes of scales (and of the
 # fifth bits of q5_0) before the codes; bits: of a code
-Block = namedtuple('Block', 'width front bits')
+class Block(namedtuple('Block', 'width front bits')):
+    __slots__ = ()
+    width: int | None
+    front: int
+    bits: int
+
+
 BLOCKS = {'q8_0': Block(32, 2, 8), 'q4_0': Block(32, 2, 4), 'q4_1': Block(32, 4, 4),
           'q5_0': Block(32, 6, 4), 'int8': Block(None, 4, 8), 'fp8': Block(None, 4, 8)}
 QUANTISED = tuple(BLOCKS) + tuple(name + HADAMARD for name in BLOCKS)
@@ -168,40 +177,43 @@ def transform(x: npt.NDArray[numpy.float32]) -> npt.NDArray[numpy.float32]:
     return y * numpy.float32(1 / numpy.sqrt(numpy.float64(E)))
 
 
-def _floats(data, at, dtype):
+def _floats(data: U8, at: int, dtype: str) -> F32:
     """The number that stands at this byte of each block, f32 [blocks][1]"""
     item = ITEM_SIZE[dtype]
     return widen(data[:, at:at + item].tobytes(), dtype).reshape(-1, 1)
 
 
-def _nibbles(data):
+def _nibbles(data: U8) -> F32:
     """u1 [blocks][16] as codes f32 [blocks][32]: those of the low bits, then of the high bits"""
     import numpy
-    return numpy.concatenate((data & 15, data >> 4), axis=1).astype('<f4')
+    codes: F32 = numpy.concatenate((data & 15, data >> 4), axis=1).astype('<f4')
+    return codes
 
 
-def _signed(data):
+def _signed(data: U8) -> F32:
     import numpy
-    return numpy.ascontiguousarray(data).view('i1').astype('<f4')
+    codes: F32 = numpy.ascontiguousarray(data).view('i1').astype('<f4')
+    return codes
 
 
-def _read_q5_0(data):
+def _read_q5_0(data: U8) -> F32:
     import numpy
     fifth = numpy.unpackbits(data[:, 2:6], axis=1, bitorder='little').astype('<f4')
-    return (_nibbles(data[:, 6:]) + 16 * fifth - 16) * _floats(data, 0, 'f16')
+    codes: F32 = _nibbles(data[:, 6:]) + 16 * fifth - 16
+    return codes * _floats(data, 0, 'f16')
 
 
-def _fp8_values():
+def _fp8_values() -> F32:
     """The value of each code; of the NaN codes that which they would have."""
     import numpy
     code = numpy.arange(256)
     exponent, fraction = code >> 3 & 15, code & 7
-    value = numpy.where(exponent, numpy.ldexp(8.0 + fraction, exponent - 10),
-                        numpy.ldexp(1.0 * fraction, -9))
+    value: F32 = numpy.where(exponent, numpy.ldexp(8.0 + fraction, exponent - 10),
+                             numpy.ldexp(1.0 * fraction, -9))
     return numpy.where(code & 128, -value, value).astype('<f4')
 
 
-_DECODE = {
+_DECODE: dict[str, Callable[[U8], F32]] = {
     'q8_0': lambda data: _signed(data[:, 2:]) * _floats(data, 0, 'f16'),
     'q4_0': lambda data: (_nibbles(data[:, 2:]) - 8) * _floats(data, 0, 'f16'),
     'q4_1': lambda data: (_nibbles(data[:, 4:]) * _floats(data, 0, 'f16') +
@@ -211,51 +223,53 @@ _DECODE = {
     'fp8': lambda data: _fp8_values()[data[:, 4:]] * _floats(data, 0, 'f32')}
 
 
-def _first(x, order):
+def _first(x: F32, order: F32) -> F32:
     """x [blocks][n] where order, an array of the same shape, is greatest, the first of equals: f32
     [blocks][1]"""
     import numpy
     return numpy.take_along_axis(x, order.argmax(axis=1)[:, None], axis=1)
 
 
-def _inverse(d):
+def _inverse(d: F32) -> F32:
     """1 / d; 0 where that is not finite."""
     import numpy
     inverse = numpy.float32(1) / d
     return numpy.where(numpy.isfinite(inverse), inverse, numpy.float32(0))
 
 
-def _over(x, s):
+def _over(x: F32, s: F32) -> F32:
     """x / s; 0 where s is 0"""
     import numpy
     return numpy.where(s == 0, numpy.float32(0), x / s)
 
 
-def _away(x):
+def _away(x: F32) -> F32:
     """To the nearest integer, ties away from 0."""
     import numpy
     whole = numpy.trunc(x)
-    return whole + numpy.copysign(numpy.abs(x - whole) >= numpy.float32(0.5), x)
+    nearest: F32 = whole + numpy.copysign(numpy.abs(x - whole) >= numpy.float32(0.5), x)
+    return nearest
 
 
-def _packed(codes):
+def _packed(codes: U8) -> U8:
     """Codes [blocks][32] of four bits as u1 [blocks][16]"""
-    return codes[:, :16] | codes[:, 16:] << 4
+    packed: U8 = codes[:, :16] | codes[:, 16:] << 4
+    return packed
 
 
-def _joined(*parts):
+def _joined(*parts: U8 | tuple[F32, str]) -> U8:
     import numpy
     return numpy.concatenate([narrow(*part) if isinstance(part, tuple) else part
                               for part in parts], axis=1)
 
 
-def _write_q8_0(x):
+def _write_q8_0(x: F32) -> U8:
     import numpy
     d = numpy.abs(x).max(axis=1, keepdims=True) / numpy.float32(127)
     return _joined((d, 'f16'), _away(x * _inverse(d)).astype('i1').view('u1'))
 
 
-def _offset_codes(x, most):
+def _offset_codes(x: F32, most: int) -> tuple[F32, U8]:
     """d, and codes of up to `most` for x / d + (most + 1) / 2 (q4_0, q5_0)"""
     import numpy
     half = (most + 1) // 2
@@ -265,12 +279,12 @@ def _offset_codes(x, most):
     return d, numpy.minimum(codes, numpy.float32(most)).astype('u1')
 
 
-def _write_q4_0(x):
+def _write_q4_0(x: F32) -> U8:
     d, codes = _offset_codes(x, 15)
     return _joined((d, 'f16'), _packed(codes))
 
 
-def _write_q4_1(x):
+def _write_q4_1(x: F32) -> U8:
     import numpy
     m = _first(x, -x)
     d = (_first(x, x) - m) / numpy.float32(15)
@@ -279,35 +293,36 @@ def _write_q4_1(x):
     return _joined((d, 'f16'), (m, 'f16'), _packed(codes))
 
 
-def _write_q5_0(x):
+def _write_q5_0(x: F32) -> U8:
     import numpy
     d, codes = _offset_codes(x, 31)
     fifth = numpy.packbits(codes >> 4, axis=1, bitorder='little')
     return _joined((d, 'f16'), fifth, _packed(codes & 15))
 
 
-def _write_int8(x):
+def _write_int8(x: F32) -> U8:
     import numpy
     s = numpy.abs(x).max(axis=1, keepdims=True) / numpy.float32(127)
     codes = numpy.rint(numpy.clip(_over(x, s), -127, 127)).astype('i1')
     return _joined((s, 'f32'), codes.view('u1'))
 
 
-def _write_fp8(x):
+def _write_fp8(x: F32) -> U8:
     import numpy
     s = numpy.abs(x).max(axis=1, keepdims=True) / numpy.float32(448)
     return _joined((s, 'f32'), _nearest_fp8(_over(x, s)))
 
 
-def _nearest_fp8(v):
+def _nearest_fp8(v: F32) -> U8:
     """The codes of the values nearest to v, with the sign of v; 448 beyond that."""
     import numpy
     size = numpy.minimum(numpy.abs(v), numpy.float32(448))
     exponent = numpy.where(size == 0, -6, numpy.maximum(numpy.frexp(size)[1] - 1, -6))
     steps = numpy.rint(numpy.ldexp(size, 3 - exponent)).astype('i4')     # to 8, of its exponent
-    codes = 8 * (exponent + 6) + steps
-    return (codes | numpy.signbit(v) * 128).astype('u1')
+    codes: F32 = 8 * (exponent + 6) + steps | numpy.signbit(v) * 128
+    return codes.astype('u1')
 
 
-_ENCODE = {'q8_0': _write_q8_0, 'q4_0': _write_q4_0, 'q4_1': _write_q4_1, 'q5_0': _write_q5_0,
+_ENCODE: dict[str, Callable[[F32], U8]] = {
+    'q8_0': _write_q8_0, 'q4_0': _write_q4_0, 'q4_1': _write_q4_1, 'q5_0': _write_q5_0,
            'int8': _write_int8, 'fp8': _write_fp8}

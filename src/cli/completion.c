@@ -67,7 +67,6 @@ static const struct {
 	{ "over-queries", "sum max", NULL },
 	{ "policy", policy_names, NULL },
 	{ "pool", "avg max", NULL },
-	{ "model", "@file", NULL },             /* a folder or a GGUF file */
 	{ "positions", "original compact", NULL },
 	{ "products", "auto f32 bf16", NULL },
 	{ "prulong", "prompt= generate= chunk= head-sparsity= sink= recent= sparsity=", NULL },
@@ -99,7 +98,7 @@ values(const struct opt *o)
 	if (strcmp(o->arg, "SNAPSHOT") == 0 || strcmp(o->name, "output") == 0)
 		return "@snapshot";
 	return strcmp(o->arg, "FILE") == 0 || strcmp(o->arg, "TABLE") == 0 ||
-	    strcmp(o->arg, "REPORT") == 0 ? "@file" : "-";
+	    strcmp(o->arg, "MODEL") == 0 || strcmp(o->arg, "REPORT") == 0 ? "@file" : "-";
 }
 
 /* The names as kvpipe accepts them. */

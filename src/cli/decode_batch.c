@@ -17,6 +17,7 @@
 #include "cli/snapshot_io.h"
 #include "cli/text_input.h"
 #include "engine/decode.h"
+#include "engine/retrieval_check.h"
 
 /* A snapshot in the batch */
 struct member {
@@ -354,7 +355,9 @@ open_model(struct run *r)
 	    .tokens = (uint64_t)r->most * b->want->spare,
 	    .rows = r->most * cache_most_rows_of(s->model, b->want->spare), .mass = b->want->mass,
 	    .query_stats = b->want->query_stats ? r->most : 0,
-	    .stored = kv_reader_head(r->opened), .at_once = r->most, .logits = r->most });
+	    .stored = kv_reader_head(r->opened), .at_once = r->most, .logits = r->most,
+	    .lists = r->most * retrieval_demand(b->want->retrieve, s->model, s->head,
+	        b->want->spare, b->want->spare) });
 	if ((r->batch = batch_new(s->model, r->most)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
 }

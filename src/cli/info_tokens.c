@@ -53,7 +53,7 @@ opt_info_tokens(void)
 	if (o->text && settings.model == NULL)
 		settings.model = model_of_environment();
 	if (o->text && settings.model == NULL)
-		die(EXIT_USAGE, "--text: whose tokenizer? Give -m DIR, too, the model folder");
+		die(EXIT_USAGE, "--text: whose tokenizer? Give -m MODEL, too");
 	if (o->kept != NULL && !o->ids && !o->text)
 		die(EXIT_USAGE, "--kept: want --ids or --text of the tokens that are kept");
 	if (o->kept != NULL)

@@ -107,8 +107,8 @@ find_in_store(struct prefix *x, const struct model *m, const struct kv_head *sto
 	    .products = settings.products, .notice = { trouble_notice, NULL } };
 	if (p->schedule == PREFILL_CHUNKS) {
 		if (m->id.window != 0)
-			die(EXIT_USAGE, "--store does not go with --chunk and --evict for this "
-			    "model: rows out of its sliding windows are gone when a block is "
+			die(EXIT_UNSUPPORTED, "--store does not go with --chunk and --evict for "
+			    "this model: rows out of its sliding windows are gone when a block is "
 			    "written");
 		opt_prefill_name(p, x->evicted, sizeof x->evicted);
 		x->store.evicted = x->evicted;

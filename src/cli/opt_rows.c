@@ -62,8 +62,8 @@ set_types(uint8_t *types, const char *option, const char *name, const struct kv_
 		die(EXIT_USAGE, "--%s %s: rows that are not quantised are %s here (--dtype)",
 		    option, name, kv_dtype_name(head->dtype));
 	if (kv_row_bytes(type, width) == 0)
-		die(EXIT_USAGE, "--%s %s: the heads of this model have %u channels, which is no "
-		    "%s: use int8 or fp8", option, name, width,
+		die(EXIT_UNSUPPORTED, "--%s %s: the heads of this model have %u channels, which is "
+		    "no %s: use int8 or fp8", option, name, width,
 		    kv_row_bytes(kv_row_type_base(type), width) != 0 ? "power of 2" :
 		    "multiple of 32");
 	if (rows_options.skip_layers != NULL)
@@ -107,8 +107,8 @@ residual_of(const struct kv_head *before, const struct kv_head *after)
 		die(EXIT_USAGE, "--residual %u: kivi2 and kivi4 want a multiple of %d", residual,
 		    KV_GROUP_ROWS);
 	if (stay > 0 && residual != before->residual)
-		die(EXIT_USAGE, "--residual %u: rows that stay quantised as they are have %u full "
-		    "ones behind them; dequantise the snapshot first (--keys %s --values %s)",
+		die(EXIT_UNSUPPORTED, "--residual %u: rows that stay quantised as they are have %u "
+		    "full ones behind them; dequantise the snapshot first (--keys %s --values %s)",
 		    residual, before->residual, dtype, dtype);
 	return residual;
 }
@@ -122,8 +122,8 @@ refuse_windows(const struct kv_head *head)
 	for (l = 0; l < head->model.layers; l++)
 		if (kv_layer_window(&head->model, l) != 0 &&
 		    (head->key_type[l] != 0 || head->value_type[l] != 0))
-			die(EXIT_USAGE, "--residual %u: layer %u has a sliding window, whose rows "
-			    "are dropped one by one: --skip-layers leaves it as it is",
+			die(EXIT_UNSUPPORTED, "--residual %u: layer %u has a sliding window, whose "
+			    "rows are dropped one by one: --skip-layers leaves it as it is",
 			    head->residual, l);
 }
 
@@ -134,15 +134,16 @@ set_latent_types(struct kv_head *head)
 	const char *keys = rows_options.keys, *values = rows_options.values;
 
 	if (values != NULL && (keys == NULL || strcmp(keys, values) != 0))
-		die(EXIT_USAGE, "--values %s: the values of this model are channels of its keys "
-		    "(latent attention), which --keys is for", values);
+		die(EXIT_UNSUPPORTED, "--values %s: the values of this model are channels of its "
+		    "keys (latent attention), which --keys is for", values);
 	memcpy(head->value_type, head->key_type, sizeof head->value_type);
 	if (kv_head_is_grouped(head))
-		die(EXIT_USAGE, "--keys %s: KIVI quantises keys by channel and values by token, "
-		    "and the values of this model are channels of its keys (latent attention)",
+		die(EXIT_UNSUPPORTED, "--keys %s: KIVI quantises keys by channel and values by "
+		    "token, and the values of this model are channels of its keys (latent "
+		    "attention)",
 		    keys);
 	if (rows_options.residual != NOT_GIVEN && rows_options.residual != 0)
-		die(EXIT_USAGE, "--residual %u: no rows stay full with latent attention",
+		die(EXIT_UNSUPPORTED, "--residual %u: no rows stay full with latent attention",
 		    rows_options.residual);
 }
 

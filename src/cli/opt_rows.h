@@ -1,6 +1,7 @@
 /* opt_rows.h - how rows are stored: --keys TYPE and --values TYPE of kv-prefill and kv-quantize
  *
- * Functions die with EXIT_USAGE. */
+ * Functions die with EXIT_USAGE; with EXIT_UNSUPPORTED where the options are right and this model
+ * or snapshot does not allow them. */
 #ifndef KVPIPE_OPT_ROWS_H
 #define KVPIPE_OPT_ROWS_H
 

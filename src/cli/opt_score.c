@@ -85,44 +85,33 @@ opt_score_list(void)
 		print_listed(9, m->name, m->about, m->uses, m->aliases);
 }
 
-/* Refuses an option that the method does not use, instead of ignoring it. */
-static void
-refuse_unused(const struct method *method, const char *word, int given)
+/* Has an option of score_opts been set? Each variable begins as its kind has it here. */
+static int
+given(const struct opt *o)
 {
-	if (given && !names_word(method->uses, word))
-		die(EXIT_USAGE, "--%s: method %s does not use it", word, method->name);
+	switch (o->kind) {
+	case OPT_FLAG:
+		return *(const int *)o->to != 0;
+	case OPT_STRING:
+		return *(const char *const *)o->to != NULL;
+	case OPT_COUNT:
+		return *(const uint32_t *)o->to != NOT_GIVEN;
+	case OPT_SEED:
+		return *(const uint64_t *)o->to != NO_SEED;
+	default:
+		return *(const double *)o->to != REAL_NOT_GIVEN;
+	}
 }
 
+/* Refuses an option that the method does not use, instead of ignoring it; --since is for all. */
 static void
-refuse_all_unused(const struct method *method)
+refuse_unused(const struct method *method)
 {
-	refuse_unused(method, "kernel", kernel != NOT_GIVEN);
-	refuse_unused(method, "pool", pool_name != NULL);
-	refuse_unused(method, "reduce", reduce_name != NULL);
-	refuse_unused(method, "order", order_name != NULL);
-	refuse_unused(method, "over-queries", over_name != NULL);
-	refuse_unused(method, "weight", weight_name != NULL);
-	refuse_unused(method, "sink", sink != NOT_GIVEN);
-	refuse_unused(method, "seed", seed != NO_SEED);
-	refuse_unused(method, "window", window != NOT_GIVEN);
-	refuse_unused(method, "keep-last", keep_last);
-	refuse_unused(method, "lag", lag != NOT_GIVEN);
-	refuse_unused(method, "cross", cross);
-	refuse_unused(method, "local", local != NOT_GIVEN);
-	refuse_unused(method, "norms", norms_name != NULL);
-	refuse_unused(method, "filters", filters_path != NULL);
-	refuse_unused(method, "query-stats", query_stats_path != NULL);
-	refuse_unused(method, "future", future != NOT_GIVEN);
-	refuse_unused(method, "epsilon", epsilon != REAL_NOT_GIVEN);
-	refuse_unused(method, "recent", last_rows != NOT_GIVEN);
-	refuse_unused(method, "lazy", lazy != REAL_NOT_GIVEN);
-	refuse_unused(method, "no-covariance", no_covariance);
-	refuse_unused(method, "no-value-norm", no_value_norm);
-	refuse_unused(method, "z-score", z_score);
-	refuse_unused(method, "blend", blend != REAL_NOT_GIVEN);
-	refuse_unused(method, "lambda", lambda != REAL_NOT_GIVEN);
-	refuse_unused(method, "gamma", variance_weight != REAL_NOT_GIVEN);
-	refuse_unused(method, "sketch", sketch != NOT_GIVEN);
+	const struct opt *o;
+
+	for (o = score_opts; o->name != NULL; o++)
+		if (o->to != &since && given(o) && !names_word(method->uses, o->name))
+			die(EXIT_USAGE, "--%s: method %s does not use it", o->name, method->name);
 }
 
 static unsigned
@@ -161,6 +150,13 @@ load_query_stats(struct scorer *s)
 }
 
 static void
+set_count(uint32_t *to, uint32_t value)
+{
+	if (value != NOT_GIVEN)
+		*to = value;
+}
+
+static void
 set_real(struct score_real *to, double value)
 {
 	to->value = value;
@@ -194,8 +190,7 @@ set_later_queries(struct score_options *o)
 {
 	if (future == 0)
 		die(EXIT_USAGE, "--future: want at least one position");
-	if (future != NOT_GIVEN)
-		o->future = future;
+	set_count(&o->future, future);
 	set_weight(&o->epsilon, "epsilon", epsilon);
 	o->covariance &= !no_covariance;
 	o->value_norm &= !no_value_norm;
@@ -212,10 +207,9 @@ opt_score(struct scorer *s, const char *name)
 	if (method == NULL)
 		die(EXIT_USAGE, "--method: there is no '%s' in kv-score --list%s", name,
 		    name_hint(NAME_METHOD, name));
-	refuse_all_unused(method);
+	refuse_unused(method);
 	o = method->defaults;
-	if (kernel != NOT_GIVEN)
-		o.kernel = kernel;
+	set_count(&o.kernel, kernel);
 	if (o.kernel % 2 == 0)
 		die(EXIT_USAGE, "--kernel: %u is not odd", o.kernel);
 	if (lag == 0)
@@ -227,18 +221,13 @@ opt_score(struct scorer *s, const char *name)
 	o.order = one_of("order", order_name, order_names, o.order);
 	o.over_queries = one_of("over-queries", over_name, over_names, o.over_queries);
 	o.weight = one_of("weight", weight_name, weight_names, o.weight);
-	if (sink != NOT_GIVEN)
-		o.sink = sink;
+	set_count(&o.sink, sink);
 	if (seed != NO_SEED)
 		o.seed = seed;
-	if (window != NOT_GIVEN)
-		o.window = window;
-	if (lag != NOT_GIVEN)
-		o.lag = lag;
-	if (local != NOT_GIVEN)
-		o.local = local;
-	if (sketch != NOT_GIVEN)
-		o.sketch = sketch;
+	set_count(&o.window, window);
+	set_count(&o.lag, lag);
+	set_count(&o.local, local);
+	set_count(&o.sketch, sketch);
 	if (seed != NO_SEED && o.sketch == 0 && names_word(method->uses, "sketch"))
 		die(EXIT_USAGE, "--seed: method %s is exact without --sketch", method->name);
 	o.norms = one_of("norms", norms_name, norms_names, o.norms);
@@ -247,8 +236,7 @@ opt_score(struct scorer *s, const char *name)
 	set_share(&o.lambda, "lambda", lambda);
 	set_weight(&o.blend, "blend", blend);
 	set_weight(&o.gamma, "gamma", variance_weight);
-	if (last_rows != NOT_GIVEN)
-		o.recent = last_rows;
+	set_count(&o.recent, last_rows);
 	o.keep_last = keep_last;
 	o.cross = cross;
 	o.z_score = z_score;
@@ -265,7 +253,7 @@ opt_score_no_method(void)
 {
 	static const struct method none = { .name = SCORE_EXTERNAL, .uses = "" };
 
-	refuse_all_unused(&none);
+	refuse_unused(&none);
 	if (since != 0)
 		die(EXIT_USAGE,
 		    "--since: --from has a score for each row; inf says that one stays");

@@ -33,7 +33,7 @@ static const struct {
 	unsigned takes;                 /* 0: every program */
 	struct opt opt;
 } shared[] = {
-	{ TAKES_MODEL, { 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
+	{ TAKES_MODEL, { 'm', "model", OPT_STRING, &settings.model, 0, "MODEL",
 	    "model folder (config.json, tokenizer.json, safetensors), or a GGUF file (KV_MODEL)",
 	    OPT_READS } },
 	{ TAKES_CONFIG, { 0, "allow-config", OPT_STRINGS, &settings.allow_config, 0, "KEY",
@@ -431,7 +431,7 @@ static void
 check_operands(const struct tool *tool, unsigned n)
 {
 	if ((tool->takes & TAKES_MODEL) && settings.model == NULL)
-		misused("a model is needed: -m DIR, or KV_MODEL");
+		misused("a model is needed: -m MODEL, or KV_MODEL");
 	if (n < tool->min_operands)
 		misused("an operand is missing");
 	if (n > tool->max_operands)

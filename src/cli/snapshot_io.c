@@ -12,6 +12,7 @@
 #include "cli/report.h"
 #include "cli/snapshot_io.h"
 #include "cli/tool_internal.h"
+#include "engine/residual_check.h"
 #include "libkvfile/temporary.h"
 
 /* ---- input ---- */
@@ -85,12 +86,10 @@ void
 input_refuse_residual(const struct kv_reader *r, const char *why)
 {
 	const struct kv_head *head = kv_reader_head(r);
-	const char *dtype = kv_dtype_name(head->dtype);
+	struct engine_error e;
 
 	if (head->residual != 0)
-		die(EXIT_USAGE, "%s has full rows behind quantised ones (residual %u): %s; or "
-		    "dequantise it: kv-quantize --keys %s --values %s", kv_reader_name(r),
-		    head->residual, why, dtype, dtype);
+		must(residual_refused(head, kv_reader_name(r), why, &e), &e);
 }
 
 int

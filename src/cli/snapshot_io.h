@@ -13,8 +13,8 @@
 struct kv_reader *input_open(const char *path);                   /* dies with the right status */
 /* As input_open(), but returns NULL instead of dying. */
 struct kv_reader *input_try(const char *path, struct engine_error *);
-/* Dies if the snapshot has full rows behind quantised ones. why: what cannot be done with them, and
- * how to go on: "no single row can be dropped: evict before kv-quantize". */
+/* Dies with EXIT_UNSUPPORTED if the snapshot has full rows behind quantised ones; why: as
+ * residual_refused() has it. */
 void input_refuse_residual(const struct kv_reader *r, const char *why);
 /* Returns the tokens of a snapshot of which nothing has been read, and leaves it there. Dies. */
 struct kv_tokens input_tokens(struct kv_reader *r);

@@ -25,7 +25,7 @@ enum {
 
 /* Options with the same meaning everywhere; a program names those it takes. */
 enum {
-	TAKES_MODEL = 1,        /* -m, --model DIR (required; KV_MODEL) */
+	TAKES_MODEL = 1,        /* -m, --model MODEL (required; KV_MODEL) */
 	TAKES_OUTPUT = 2,       /* -o, --output FILE; -z, --lz4; output_refuse() at the start */
 	TAKES_THREADS = 4,      /* -j, --threads N; --device cpu|cuda[:N]|auto */
 	TAKES_JSON = 8,         /* --json */

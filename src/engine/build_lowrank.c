@@ -328,7 +328,7 @@ refuse_ragged(const struct index_source *l, struct engine_error *e)
 	for (g = 1; g < rows->heads; g++)
 		if (rows->count[g] != rows->count[0] || (rows->count[g] > 0 &&
 		    memcmp(rows->pos[g], rows->pos[0], rows->count[g] * sizeof *rows->pos[g])))
-			return engine_fail(e, ENGINE_ERUN,
+			return engine_fail(e, ENGINE_EUNSUPPORTED,
 			    "%s: layer %u: KV heads have different rows, and low rank needs the "
 			    "same in all: use kv-evict --select layer",
 			    l->file, l->layer);

@@ -338,7 +338,8 @@ write_turned_keys(const struct pass *p)
 		return p->e->code;
 	span.data = keys;
 	rc = reposition_keys(&p->v->reposition, p->sec.layer, keys, content,
-	    kv_head_row_type(head, KV_KEYS, p->sec.layer), kv_current_rows(p->r), kept, p->e);
+	    kv_head_row_type(head, KV_KEYS, p->sec.layer), kv_current_rows(p->r), kept,
+	    kv_reader_name(p->r), p->e);
 	if (rc == ENGINE_OK)
 		rc = write_spans(p, &span, 1);
 	free(keys);

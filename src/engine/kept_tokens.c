@@ -34,8 +34,9 @@ check_where(const struct kept_tokens *t, const struct kv_reader *r, const struct
 		    "%s: there is no KV head %u, only %u KV heads", kv_reader_name(r), where->head,
 		    head->model.kv_heads);
 	if (head->next_position != t->n)
-		return engine_fail(e, ENGINE_ERUN, "%s: %" PRIu64 " tokens, and the next position "
-		    "is %u: the tokens of the rows are unknown (kv-evict --positions compact?)",
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: %" PRIu64 " tokens, and the next "
+		    "position is %u: the tokens of the rows are unknown (kv-evict --positions "
+		    "compact?)",
 		    kv_reader_name(r), t->n, head->next_position);
 	return ENGINE_OK;
 }

@@ -20,8 +20,8 @@ learned_begin(struct learned *r, const struct adapter *a, const struct cache *c,
 
 	*r = (struct learned){ .adapter = a };
 	if (c->next_position > UINT32_MAX - a->n)
-		return engine_fail(e, ENGINE_ERUN, "position %u + %u learned tokens: positions end "
-		    "at 2^32", c->next_position, a->n);
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "position %u + %u learned tokens: "
+		    "positions end at 2^32", c->next_position, a->n);
 	r->x = m->ops->alloc(m->dev, a->n * D * sizeof *r->x);
 	r->q = m->ops->alloc(m->dev, a->n * row * sizeof *r->q);
 	r->obs = (struct observation){ .window = a->n, .have = a->n, .n_own = a->n, .on_device = 1,
@@ -54,8 +54,8 @@ learned_layer(struct learned *r, struct sequence *s, struct workspace *ws, uint3
 	const uint32_t n = r->adapter->n, tile = workspace_rows(ws);
 
 	if (n > tile)
-		return engine_fail(e, ENGINE_ERUN, "%u learned tokens run at once, and there is "
-		    "room for %u rows", n, tile);
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%u learned tokens run at once, and "
+		    "there is room for %u rows", n, tile);
 	r->obs.q[l] = r->q;
 	return engine_ran(e, run_unstored_layer(s->cache->model, s, ws, r->x, r->obs.pos, n, l,
 	    r->adapter, &r->obs, e->text, sizeof e->text));

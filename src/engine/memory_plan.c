@@ -92,8 +92,8 @@ memory_plan(const struct model *m, const struct memory_demand *d)
 	    .adapter = d->adapter,
 	    .cache = row_bytes(m, d) + d->query_stats * query_stats_bytes(id),
 	    .activations = workspace_bytes(m, d->at_once) + d->stream * id->hidden * sizeof(float) +
-	        (uint64_t)d->logits * id->vocabulary * sizeof(float),
-	    .scratch = OWN_SCRATCH + d->at_once * widest * 2 };
+	        (uint64_t)d->logits * id->vocabulary * sizeof(float) + d->lists,
+	    .lists = d->lists, .scratch = OWN_SCRATCH + d->at_once * widest * 2 };
 
 	if (d->head != NULL)
 		add_head(&p, d);
@@ -124,7 +124,7 @@ memory_plan_check_rest(const struct memory_plan *plan, const struct model *m, co
     struct engine_error *e)
 {
 	const struct memory_plan left = to_allocate(plan, m), *p = &left;
-	const uint64_t rest = p->activations + p->scratch;
+	const uint64_t rest = p->activations - p->lists + p->scratch;
 	const struct unit u = unit_of(rest);
 	size_t room, total;
 

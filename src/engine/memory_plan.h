@@ -24,6 +24,7 @@ struct memory_demand {
 	uint64_t gate;                  /* bytes of a gate */
 	const struct retrieval_head *head;      /* NULL: none */
 	uint32_t logits;                /* rows of logits at once, without the last row's */
+	uint64_t lists;                 /* bytes of retrieval's lists, retrieval_demand() */
 };
 
 /* Bytes on the device. */
@@ -32,7 +33,9 @@ struct memory_plan {
 	uint64_t weights;               /* with adapter, retrieval head and gate */
 	uint64_t adapter;               /* of weights, those of the adapter */
 	uint64_t cache;                 /* with the keys of the retrieval head */
-	uint64_t activations;           /* workspace, residual stream, logits, features */
+	/* workspace, residual stream, logits, features, lists of retrieval */
+	uint64_t activations;
+	uint64_t lists;                 /* of activations, those of retrieval */
 	uint64_t scratch;               /* memory that ops allocate for themselves */
 };
 
@@ -42,7 +45,7 @@ struct memory_plan memory_plan(const struct model *, const struct memory_demand 
  * before the weights are copied to the device of the model. */
 int memory_plan_check(const struct memory_plan *, const struct model *, struct engine_error *);
 /* Fails with ENGINE_ENOROOM unless activations and scratch fit into free memory, when weights, the
- * rows of `snapshot` and room for later rows have been allocated. */
+ * rows of `snapshot`, room for later rows, and lists of retrieval have been allocated. */
 int memory_plan_check_rest(const struct memory_plan *, const struct model *, const char *snapshot,
     struct engine_error *);
 /* Fails with ENGINE_ENOROOM: `what` ("the rows of a.kv") does not fit in addition to the weights;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/merge_documents.h"
+#include "engine/reposition.h"
 #include "libkvfile/codec.h"
 #include "methods/methods.h"
 #include "model/model.h"
@@ -43,8 +44,8 @@ check_same_kind(const struct document *a, const struct document *b, struct engin
 		return engine_fail(e, ENGINE_EMODEL, "%s and %s are not of one model: %s", a_name,
 		    b_name, fields);
 	if (a->head->dtype != b->head->dtype || !kv_head_same_rows(a->head, b->head))
-		return engine_fail(e, ENGINE_EOPTION, "%s and %s store their rows in different "
-		    "types: kv-quantize one of them", a_name, b_name);
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s and %s store their rows in "
+		    "different types: kv-quantize one of them", a_name, b_name);
 	return ENGINE_OK;
 }
 
@@ -74,7 +75,7 @@ add_documents(const struct document *d, uint32_t prefix, uint32_t i, struct kv_h
 	uint32_t k;
 
 	if (to->n + own->n + (i > 0) >= KV_DOCUMENTS_MOST)
-		return engine_fail(e, ENGINE_EOPTION, "%s: more than %d documents",
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: more than %d documents",
 		    kv_reader_name(d->r), KV_DOCUMENTS_MOST);
 	if (i > 0)
 		to->start[to->n++] = prefix + d->shift;
@@ -202,8 +203,8 @@ check_prefix(const struct merge_documents *m, uint32_t i, const struct kv_tokens
 	uint32_t k;
 
 	if (m->prefix > 0 && b->n != m->document[i].head->next_position)
-		return engine_fail(e, ENGINE_EOPTION, "--prefix %u: %s has %llu tokens, and the "
-		    "next one is at position %u: its rows were renumbered, or are of selected "
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "--prefix %u: %s has %llu tokens, and "
+		    "the next one is at position %u: its rows were renumbered, or are of selected "
 		    "tokens", m->prefix, name, (unsigned long long)b->n,
 		    m->document[i].head->next_position);
 	for (k = 0; k < m->prefix; k++)
@@ -408,11 +409,7 @@ rotate_layer(struct document *d, uint32_t l, struct engine_error *e)
 	}
 	free(freq);
 	free(to);
-	if (rc == ROTATE_ERANGE)
-		return engine_fail(e, ENGINE_ERUN, "%s: layer %u: %s cannot store a key at its "
-		    "new position: kv-quantize --keys int8", kv_reader_name(d->r), l,
-		    kv_row_type_name(kv_head_row_type(d->head, KV_KEYS, l)));
-	return rc == 0 ? ENGINE_OK : engine_fail(e, ENGINE_ERUN, "out of memory");
+	return rotated(e, rc, kv_reader_name(d->r), l, kv_head_row_type(d->head, KV_KEYS, l));
 }
 
 /* Loads KEYS or VALS of layer l of a document. */

@@ -54,8 +54,8 @@ observe_check(const struct observe_options *o, const struct cache *c, const char
 	size_t i;
 
 	if (c->n_tokens != c->next_position)
-		return engine_fail(e, ENGINE_ERUN, "%s: %zu tokens, but the next position is %u: "
-		    "the text cannot be repeated, because the tokens' positions are unknown",
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: %zu tokens, but the next position "
+		    "is %u: the text cannot be repeated, because the tokens' positions are unknown",
 		    name, c->n_tokens, c->next_position);
 	if (c->n_tokens <= o->sink)
 		return engine_fail(e, ENGINE_ERUN, "%s: %zu tokens, of which the first %u are "

@@ -213,14 +213,37 @@ open_offloaded(struct sequence *q, const struct retrieval_options *o, struct eng
 	    q->offload->store->error : "no memory for the rows of a step");
 }
 
+/* Checks that the lists of retrieval, whose rows are known now, and all that the plan has besides
+ * fit in addition to what has been allocated. */
+static int
+check_room(const struct open_sequence *s, const struct retrieval_options *o,
+    const struct memory_plan *plan, const char *name, struct engine_error *e)
+{
+	const struct model *m = s->model;
+	const struct head_keys *head = s->sequence.head;
+	struct memory_plan with = *plan;
+	uint64_t most = 0, rows;
+	uint32_t l;
+
+	for (l = 0; l < m->id.layers; l++)
+		if ((rows = retrieval_most(&s->sequence.cache->layer[l])) > most)
+			most = rows;
+	with.activations += retrieval_demand(o, m, head != NULL ? head->head : NULL, most,
+	    head != NULL ? head->keys.capacity[0] : 0) - with.lists;
+	with.lists = 0;
+	return memory_plan_check_rest(&with, m, name, e);
+}
+
 /* Has single tokens attend by retrieval. */
 static int
 start_retrieval(struct open_sequence *s, const struct retrieval_options *o,
-    struct engine_error *e)
+    const struct memory_plan *plan, const char *name, struct engine_error *e)
 {
 	const struct model *m = s->model;
 	struct sequence *q = &s->sequence;
 
+	if (plan != NULL && check_room(s, o, plan, name, e) != ENGINE_OK)
+		return e->code;
 	q->retrieval = retrieval_new(m->ops, m->dev, o, m->id.layers, m->id.query_heads,
 	    m->id.kv_heads, m->id.head_width, q->cache->dtype, m->rope.freq);
 	if (q->retrieval == NULL ||
@@ -250,7 +273,7 @@ open_snapshot(struct open_sequence *s, const struct sequence_options *o, struct 
 		rc = engine_fail(e, ENGINE_ERUN, "no memory for %u observation queries",
 		    s->obs.window);
 	if (rc == ENGINE_OK && o->retrieve != NULL)
-		rc = start_retrieval(s, o->retrieve, e);
+		rc = start_retrieval(s, o->retrieve, plan, name, e);
 	else if (rc == ENGINE_OK && o->stream)
 		rc = open_offloaded(&s->sequence, NULL, e);
 	if (rc == ENGINE_OK && plan != NULL)

@@ -31,14 +31,14 @@ recompute_check(const struct recompute *p, const struct kv_head *head, uint64_t 
     const char *name, struct engine_error *e)
 {
 	if (head->documents.n == 0)
-		return engine_fail(e, ENGINE_EOPTION, "%s: no documents that were prefilled apart: "
+		return engine_fail(e, ENGINE_ERUN, "%s: no documents that were prefilled apart: "
 		    "merge some with kv-merge", name);
 	if (tokens != head->next_position)
-		return engine_fail(e, ENGINE_EOPTION, "%s: it has %llu tokens, and the next one is "
-		    "at position %u: its rows were renumbered, or are of selected tokens", name,
-		    (unsigned long long)tokens, head->next_position);
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: it has %llu tokens, and the next "
+		    "one is at position %u: its rows were renumbered, or are of selected tokens",
+		    name, (unsigned long long)tokens, head->next_position);
 	if (head->model.window != 0 && head->next_position > head->model.window)
-		return engine_fail(e, ENGINE_EOPTION, "%s: layers with a sliding window of %u "
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layers with a sliding window of %u "
 		    "positions have not kept the rows that tokens of a text of %u would see: "
 		    "prefill the text as a whole", name, head->model.window,
 		    head->next_position);

@@ -29,9 +29,14 @@ reposition_row(const struct reposition *p, uint32_t count, uint32_t i)
 }
 
 /* to[sum of kept->count] <- the kept ones of a layer's keys[sum of rows->count], rows of this type,
- * rotated to their new positions. Returns an ENGINE_* code. */
+ * rotated to their new positions. name: the snapshot's, for messages. Returns an ENGINE_* code. */
 int reposition_keys(const struct reposition *, uint32_t layer, void *to, const void *keys,
-    enum kv_row_type, const struct kv_rows *rows, const struct kept *kept,
+    enum kv_row_type, const struct kv_rows *rows, const struct kept *kept, const char *name,
     struct engine_error *);
+
+/* Returns the ENGINE_* code for a code of rotate_keys(), of keys of this type in a layer of the
+ * snapshot `name`. */
+int rotated(struct engine_error *, int rotate_code, const char *name, uint32_t layer,
+    enum kv_row_type type);
 
 #endif

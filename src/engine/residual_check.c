@@ -21,6 +21,17 @@ obstacle(const struct model *m, const struct sequence_options *o)
 }
 
 int
+residual_refused(const struct kv_head *stored, const char *name, const char *why,
+    struct engine_error *e)
+{
+	const char *dtype = kv_dtype_name(stored->dtype);
+
+	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s has full rows behind quantised ones "
+	    "(residual %u): %s; or dequantise it: kv-quantize --keys %s --values %s", name,
+	    stored->residual, why, dtype, dtype);
+}
+
+int
 residual_check(const struct model *m, const struct kv_head *stored,
     const struct sequence_options *o, const char *name, struct engine_error *e)
 {
@@ -30,9 +41,7 @@ residual_check(const struct model *m, const struct kv_head *stored,
 	if (stored->residual == 0)
 		return ENGINE_OK;
 	if ((why = obstacle(m, o)) != NULL)
-		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s has full rows behind quantised ones "
-		    "(residual %u): %s; or dequantise it: kv-quantize --keys %s --values %s", name,
-		    stored->residual, why, dtype, dtype);
+		return residual_refused(stored, name, why, e);
 	for (l = 0; l < m->id.layers; l++)
 		if (m->layer[l].window != 0 &&
 		    (kv_row_type_quantised(kv_head_row_type(stored, KV_KEYS, l)) ||

@@ -5,6 +5,10 @@
 
 #include "engine/open_sequence.h"
 
+/* Fails with ENGINE_EUNSUPPORTED. why: what cannot be done with such rows, and how to go on: "no
+ * single row can be dropped: evict before kv-quantize". */
+int residual_refused(const struct kv_head *stored, const char *name, const char *why,
+    struct engine_error *);
 /* Fails with ENGINE_EUNSUPPORTED, and the way to go on, if such rows are to be read by a device,
  * or in a way, that cannot. name: of the snapshot. */
 int residual_check(const struct model *, const struct kv_head *stored,

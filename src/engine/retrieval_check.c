@@ -43,6 +43,22 @@ retrieval_resolve(struct retrieval_options *o, const struct kv_model *m,
 	return ENGINE_OK;
 }
 
+uint64_t
+retrieval_demand(const struct retrieval_options *o, const struct model *m,
+    const struct retrieval_head *head, uint64_t rows, uint64_t text)
+{
+	struct retrieval_options resolved;
+	struct engine_error e;
+
+	if (o == NULL)
+		return 0;
+	resolved = *o;
+	if (retrieval_resolve(&resolved, &m->id, head, &e) != ENGINE_OK)
+		return 0;               /* it is refused when a sequence is opened */
+	return retrieval_list_bytes(&resolved, m->id.query_heads, m->id.kv_heads,
+	    head != NULL ? head->H : 0, rows, text);
+}
+
 int
 head_check(struct sequence *s, const char *name, const struct notice_hook *told,
     struct engine_error *e)
@@ -51,7 +67,7 @@ head_check(struct sequence *s, const char *name, const struct notice_hook *told,
 	const struct cache *c = s->cache;
 
 	if (c->n_tokens != c->next_position)
-		return engine_fail(e, ENGINE_ERUN,
+		return engine_fail(e, ENGINE_EUNSUPPORTED,
 		    "%s: it has %zu tokens, and the next one is at position %u: a retrieval head "
 		    "needs rows at their positions in the text, not renumbered or selected ones",
 		    name, c->n_tokens, c->next_position);

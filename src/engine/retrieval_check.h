@@ -32,9 +32,15 @@ int retrieval_check(const struct retrieval_options *, const char *name,
 int retrieval_resolve(struct retrieval_options *, const struct kv_model *,
     const struct retrieval_head *head, struct engine_error *);
 
+/* Returns the bytes on the device of the lists that retrieval (NULL: none) needs for steps over so
+ * many rows of a KV head, and with a retrieval head (NULL: none) a text of so many tokens. 0 for
+ * options that retrieval_resolve() refuses. */
+uint64_t retrieval_demand(const struct retrieval_options *, const struct model *,
+    const struct retrieval_head *, uint64_t rows, uint64_t text);
+
 /* Makes the missing keys of the retrieval head of a loaded sequence. ENGINE_ERUN if they cannot be
- * made, or do not belong to its rows. Calls told if only samples of the head were compared with
- * those of the snapshot. name: of the snapshot. */
+ * made, ENGINE_EUNSUPPORTED if rows are not at their positions in the text. Calls told if only
+ * samples of the head were compared with those of the snapshot. name: of the snapshot. */
 int head_check(struct sequence *, const char *name, const struct notice_hook *told,
     struct engine_error *);
 

@@ -16,16 +16,16 @@ reuse_find(struct reuse *u, const struct model *m, struct kv_reader *r, uint32_t
 	uint32_t k;
 
 	if (!model_turns_alike(m, u->n))
-		return engine_fail(e, ENGINE_EOPTION, "--reuse: this model (longrope) scales RoPE "
-		    "differently beyond %u tokens, and %s is on the other side of that limit: "
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "--reuse: this model (longrope) scales "
+		    "RoPE differently beyond %u tokens, and %s is on the other side of that limit: "
 		    "the prompt has %zu tokens", m->id.rope_original_max_position,
 		    kv_reader_name(r), u->n);
 	if (engine_read(e, r, kv_next(r, &sec)) != ENGINE_OK ||      /* TOKS is always the first */
 	    engine_read(e, r, kv_load_tokens(r, &tokens)) != ENGINE_OK)
 		return e->code;
 	if (tokens.n != next)
-		return engine_fail(e, ENGINE_ERUN, "%s: it has %llu tokens, and the next one is at "
-		    "position %u: its rows were renumbered, or are of selected tokens",
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: it has %llu tokens, and the next "
+		    "one is at position %u: its rows were renumbered, or are of selected tokens",
 		    kv_reader_name(r), (unsigned long long)tokens.n, next);
 	if (most > u->n)
 		most = (uint32_t)u->n;
@@ -45,8 +45,8 @@ reuse_check_rows(const struct kv_rows *rows, const char *name, uint32_t layer, u
 	for (g = 0; g < rows->heads; g++)       /* positions ascend */
 		if (rows->count[g] != n || (n > 0 && (rows->pos[g][0] != first ||
 		    rows->pos[g][n - 1] != first + n - 1)))
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u, KV head %u has %u rows "
-			    "of %u tokens: a prompt that runs from its beginning has them "
+			return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layer %u, KV head %u has "
+			    "%u rows of %u tokens: a prompt that runs from its beginning has them "
 			    "all", name,
 			    layer, g, rows->count[g], n);
 	return ENGINE_OK;
@@ -69,9 +69,9 @@ check_window(const struct reuse *u, const struct kv_reader *r, uint32_t layer, u
 {
 	if (first == 0 || u->rows == 0 || u->rows == u->tokens)
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_ERUN, "%s: layer %u has a sliding window and holds positions "
-	    "from %u on: it can be continued, but not cut back to the %u tokens that this prompt "
-	    "shares",
+	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layer %u has a sliding window and holds "
+	    "positions from %u on: it can be continued, but not cut back to the %u tokens that "
+	    "this prompt shares",
 	    kv_reader_name(r), layer, first, u->rows);
 }
 
@@ -162,8 +162,8 @@ check_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *l
 		return e->code;
 	if (u->rows <= first || (*made != '\0' && strstr(made, "\"retrieve\"") == NULL))
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_ERUN, "%s: rows from position %u on were generated%s: a "
-	    "prefill would not have them", kv_reader_name(r), first, *made != '\0' ?
+	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: rows from position %u on were generated%s: "
+	    "a prefill would not have them", kv_reader_name(r), first, *made != '\0' ?
 	    " with --retrieve, each in the sight of few others" : ", and nothing says how");
 }
 

@@ -190,13 +190,15 @@ import_head(struct import *x, const struct kv_head *like, struct engine_error *e
 	const struct tensor *elements;
 	char why[400];
 	uint32_t l;
+	int rc;
 
 	if (text == NULL && like == NULL)
 		return BAD(x, e, "its metadata has no kv-snapshot, so its model is unknown: name a "
 		    "snapshot of the same model with --like");
-	if (text != NULL &&
-	    kv_head_from_json(&x->head, text, strlen(text), why, sizeof why) != KV_OK)
-		return BAD(x, e, "metadata kv-snapshot: %s", why);
+	if (text != NULL && (rc = kv_head_from_json(&x->head, text, strlen(text), why,
+	    sizeof why)) != KV_OK)
+		return engine_fail(e, rc == KV_EVERSION ? ENGINE_EUNSUPPORTED : ENGINE_EDAMAGED,
+		    "%s: metadata kv-snapshot: %s", x->name, why);
 	if (text == NULL) {
 		x->head = *like;
 		memset(x->head.key_type, 0, sizeof x->head.key_type);

@@ -71,9 +71,9 @@ scorer_check_log(const struct scorer *s, const struct kv_log_content *log,
 		return ENGINE_OK;
 	for (l = 0; l < head->model.layers; l++)
 		if ((ran = kv_log_ran(log, l, head->model.kv_heads)) != head->next_position)
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has run %llu tokens for "
-			    "%u positions (token selection, compact positions): method %s divides "
-			    "by the number of queries that see a row, which is unknown",
+			return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layer %u has run %llu "
+			    "tokens for %u positions (token selection, compact positions): method "
+			    "%s divides by the number of queries that see a row, which is unknown",
 			    name, l, (unsigned long long)ran, head->next_position,
 			    s->method->name);
 	return ENGINE_OK;

@@ -46,14 +46,16 @@ retrieve_reserve_each(struct retrieval *t, size_t stride)
 	if (!per_query_head(t))
 		return KV_OK;
 	each->united.at = t->ops->alloc(t->dev, stride * sizeof *each->united.at);
-	each->placed.at = t->ops->alloc(t->dev, t->lists * stride * sizeof *each->placed.at);
+	if (t->offload != NULL)
+		each->placed.at = t->ops->alloc(t->dev,
+		    t->lists * stride * sizeof *each->placed.at);
 	each->united.stride = each->placed.stride = stride;
 	each->placed.n = t->chosen.n;
 	each->row = malloc(stride * sizeof *each->row);
 	each->list = malloc(stride * sizeof *each->list);
 	each->own = malloc(stride * sizeof *each->own);
-	return each->united.at && each->placed.at && each->row && each->list && each->own ?
-	    KV_OK : KV_ENOMEM;
+	return each->united.at && (each->placed.at || t->offload == NULL) && each->row &&
+	    each->list && each->own ? KV_OK : KV_ENOMEM;
 }
 
 void

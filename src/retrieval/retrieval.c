@@ -68,6 +68,13 @@ retrieve_kinds(enum retrieve_method method)
 	return kind != KV_UNKNOWN ? 1u << kind : 0;
 }
 
+/* Returns how many choices a layer has. */
+static uint32_t
+choices(const struct retrieval_options *o, uint32_t query_heads, uint32_t heads)
+{
+	return o->per == PER_QUERY_HEAD ? query_heads : heads;
+}
+
 /* ---- life ---- */
 
 struct retrieval *
@@ -82,7 +89,7 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	*t = (struct retrieval){ .ops = ops, .dev = dev, .opt = *opt, .L = layers,
 	    .method = retrieval_method(opt->method),
 	    .H = query_heads, .G = heads, .E = width, .dtype = dtype, .freq = freq,
-	    .lists = opt->per == PER_QUERY_HEAD ? query_heads : heads, .best = { .rows = 1 },
+	    .lists = choices(opt, query_heads, heads), .best = { .rows = 1 },
 	    .each = { .united.rows = 1, .placed.rows = 1 } };
 	t->stats = calloc((size_t)layers * heads, sizeof *t->stats);
 	t->n = calloc(t->lists, sizeof *t->n);
@@ -255,25 +262,66 @@ retrieve_stride(uint64_t n)
 	return (size_t)(n + ALIGNED) / ALIGNED * ALIGNED;
 }
 
+/* Does a step rank entries, or keys? Other methods choose by scores of their own. */
 static int
-reserve_lists(struct retrieval *t, size_t stride)
+ranks(const struct retrieval_options *o)
+{
+	return o->audit || retrieval_method(o->method)->rank != NULL;
+}
+
+/* Returns the stride for KV heads of so many rows: some may follow. */
+static size_t
+roomy_stride(uint64_t rows)
+{
+	return retrieve_stride(rows + rows / 8);
+}
+
+uint64_t
+retrieval_list_bytes(const struct retrieval_options *o, uint32_t query_heads, uint32_t heads,
+    uint32_t head_heads, uint64_t rows, uint64_t text)
+{
+	const uint64_t lists = choices(o, query_heads, heads);
+	uint64_t of_rows = 2 * lists;           /* candidate, chosen */
+
+	if (ranks(o))
+		of_rows += query_heads + lists; /* score, joint */
+	if (o->audit)
+		of_rows += lists;               /* best */
+	if (o->per == PER_QUERY_HEAD)
+		of_rows += 1 + (o->offload ? lists : 0);        /* united, placed */
+	of_rows *= roomy_stride(rows);
+	if (o->method == RETRIEVE_SPECONTEXT)
+		of_rows += (head_heads + lists) * retrieve_stride(text);
+	return of_rows * sizeof(float);
+}
+
+/* Allocates what ranking needs; joint[0] of each list is always read. */
+static int
+reserve_ranks(struct retrieval *t, size_t stride)
 {
 	const float always = INFINITY;
 	uint32_t c;
 
-	free_lists(t);
 	t->score = t->ops->alloc(t->dev, t->H * stride * sizeof *t->score);
 	t->joint = t->ops->alloc(t->dev, t->lists * stride * sizeof *t->joint);
+	for (c = 0; t->joint != NULL && c < t->lists; c++)
+		t->ops->put(t->dev, t->joint + c * stride, &always, sizeof always);
+	return t->score && t->joint ? KV_OK : KV_ENOMEM;
+}
+
+static int
+reserve_lists(struct retrieval *t, size_t stride)
+{
+	free_lists(t);
 	t->candidate = t->ops->alloc(t->dev, t->lists * stride * sizeof *t->candidate);
 	t->chosen.at = t->ops->alloc(t->dev, t->lists * stride * sizeof *t->chosen.at);
 	t->chosen.stride = stride;
-	if (!t->score || !t->joint || !t->candidate || !t->chosen.at ||
+	if (!t->candidate || !t->chosen.at ||
+	    (ranks(&t->opt) && reserve_ranks(t, stride) != KV_OK) ||
 	    reserve_host(t, stride) != KV_OK || retrieve_reserve_each(t, stride) != KV_OK) {
 		free_lists(t);
 		return KV_ENOMEM;
 	}
-	for (c = 0; c < t->lists; c++)
-		t->ops->put(t->dev, t->joint + c * stride, &always, sizeof always);
 	t->stride = stride;
 	return KV_OK;
 }
@@ -299,17 +347,24 @@ retrieve_copy_as(struct retrieval *t, const struct layer_rows *rows)
 	t->copy.v_type = rows->v_type;
 }
 
+uint64_t
+retrieval_most(const struct layer_rows *rows)
+{
+	const uint32_t *capacity = rows->capacity != NULL ? rows->capacity : rows->len;
+	uint64_t most = 0;
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++)
+		most = capacity[g] > most ? capacity[g] : most;
+	return most;
+}
+
 int
 retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const struct layer_index *x)
 {
-	const uint32_t *capacity = rows->capacity != NULL ? rows->capacity : rows->len;
-	uint64_t most;
-	uint32_t g;
+	const uint64_t most = retrieval_most(rows);
 
-	for (g = 0, most = 0; g < t->G; g++)
-		most = capacity[g] > most ? capacity[g] : most;
-	if (most + 1 > t->stride &&
-	    reserve_lists(t, retrieve_stride(most + most / 8)) != KV_OK)
+	if (most + 1 > t->stride && reserve_lists(t, roomy_stride(most)) != KV_OK)
 		return KV_ENOMEM;
 	if (t->method->reserve == NULL || !index_has(x, retrieve_needs(t->opt.method)))
 		return KV_OK;

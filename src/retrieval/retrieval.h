@@ -90,6 +90,13 @@ int retrieval_use_offload(struct retrieval *, struct offload *);
 uint64_t retrieval_slots(const struct retrieval_options *, const struct layer_index *x,
     uint32_t query_heads);
 
+/* Returns the most rows of a KV head that retrieval_reserve() makes room for. */
+uint64_t retrieval_most(const struct layer_rows *);
+/* Returns the bytes on the device of the lists that retrieval_reserve() allocates for so many rows
+ * of a KV head, and specontext_reserve() for a text of so many tokens, with a retrieval head of
+ * head_heads query heads. o->per is not PER_MODEL. */
+uint64_t retrieval_list_bytes(const struct retrieval_options *o, uint32_t query_heads,
+    uint32_t heads, uint32_t head_heads, uint64_t rows, uint64_t text);
 /* Makes room for steps over rows->capacity rows (rows->len if that is NULL). Call it for each layer
  * that retrieves, after index_reserve(). Returns 0, or KV_ENOMEM. */
 int retrieval_reserve(struct retrieval *, const struct layer_rows *, const struct layer_index *);

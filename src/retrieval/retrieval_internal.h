@@ -57,8 +57,10 @@ struct retrieval {
 	const double *freq;            /* device [E/2] */
 
 	size_t stride;                 /* of the lists below, from retrieve_stride() */
-	float *score;                  /* device [H][stride] of entries; ranks reduce it in place */
-	float *joint;                  /* device [lists][stride]; [0] is +inf, the scores follow */
+	/* device [H][stride] of entries; ranks reduce it in place. NULL: nothing is ranked */
+	float *score;
+	/* device [lists][stride]; [0] is +inf, the scores follow. NULL as score */
+	float *joint;
 	float *candidate;              /* device [lists][stride] */
 	struct chosen chosen, best;    /* a list for each choice */
 	/* rows to choose from: those of the layer, with the lengths seen */

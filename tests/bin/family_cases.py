@@ -137,12 +137,14 @@ CASES = {
     "gemma": ("Gemma", GELU),
     "gemma2": ("Gemma2", dict(GELU, sliding_window=10, query_pre_attn_scalar=16,
                               attn_logit_softcapping=3.0, final_logit_softcapping=5.0)),
-    "gemma3": ("Gemma3", dict(GELU, sliding_window=8, sliding_window_pattern=3,
+    # transformers refuses a folder of Gemma 3 unless its heads divide the hidden size
+    "gemma3": ("Gemma3", dict(GELU, hidden_size=48, sliding_window=8, sliding_window_pattern=3,
                               rope_theta=1000000.0,
                               query_pre_attn_scalar=12, rope_local_base_freq=100.0,
                               rope_scaling={"rope_type": "linear", "factor": 8.0})),
     "gemma3-nested": ("Gemma3", dict(
-        GELU, sliding_window=8, layer_types=[SLIDING, FULL, SLIDING, FULL], rope_theta=None,
+        GELU, hidden_size=48, sliding_window=8, layer_types=[SLIDING, FULL, SLIDING, FULL],
+        rope_theta=None,
         attention_bias=True, query_pre_attn_scalar=20, final_logit_softcapping=20.0,
         rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),

@@ -43,7 +43,7 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "whole",
 	.about = "how fast a whole model runs on a GPU",
-	.synopsis = "-m DIR [--logits FOLDER] [--steps N] [-j N] [--device DEVICE]\n"
+	.synopsis = "-m MODEL [--logits FOLDER] [--steps N] [-j N] [--device DEVICE]\n"
 	    "full|scored|tsp|fier:N ...",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_THREADS,
