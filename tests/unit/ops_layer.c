@@ -81,7 +81,7 @@ struct projection {
 static void
 test_project(struct projection c)
 {
-	const size_t skew_x = c.askew & X ? 4 : 0, skew_norm = c.askew & NORM ? 4 : 0;
+	const size_t skew_x = c.askew & X ? 4 : 0, skew_n = c.askew & NORM ? 4 : 0;
 	float *x = floats((size_t)c.N * c.in, c.scale);
 	float *norm = floats(c.in, c.norm), *bias[MOST], *got;
 	double *xn = malloc((size_t)c.N * c.in * sizeof *xn), *want[MOST];
@@ -108,8 +108,7 @@ test_project(struct projection c)
 			const struct ops *ops = d->ops;
 			float *dx = put_askew(d, x, (size_t)c.N * c.in * 4, skew_x);
 			float *dxn = ops->alloc(d->dev, (size_t)c.N * c.in * 4);
-			struct norm n = { .w = put_askew(d, norm, c.in * 4, skew_norm),
-				.eps = EPS };
+			struct norm n = { .w = put_askew(d, norm, c.in * 4, skew_n), .eps = EPS };
 
 			for (o = 0; o < c.n; o++) {
 				p[o] = (struct product){ .w = &m[o].on[k] };
@@ -131,7 +130,7 @@ test_project(struct projection c)
 			}
 			free_askew(d, dx, skew_x);
 			ops->free(d->dev, dxn);
-			free_askew(d, n.w, skew_norm);
+			free_askew(d, n.w, skew_n);
 		}
 	}
 	for (i = 0; i < c.n; i++) {
