@@ -259,6 +259,7 @@ const struct ops cpu_ops = {
 	.swiglu = cpu_swiglu,
 	.geglu = cpu_geglu,
 	.softcap = cpu_softcap,
+	.clamp = cpu_clamp,
 	.mix = cpu_mix,
 	.copy_channels = cpu_copy_channels,
 	.head_products = cpu_head_products,

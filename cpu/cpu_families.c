@@ -40,7 +40,7 @@ struct layernorm {
 	const struct simd *simd;
 	float *y;
 	const float *x, *w, *bias;
-	size_t width;
+	size_t heads, width;
 	float eps;
 };
 
@@ -48,17 +48,18 @@ static void
 layernorm_row(void *arg, size_t n, int thread)
 {
 	const struct layernorm *r = arg;
+	const size_t at = n % r->heads * r->width;
 
 	(void)thread;
-	r->simd->layernorm(r->y + n * r->width, r->x + n * r->width, r->w, r->bias, r->width,
-	    r->eps);
+	r->simd->layernorm(r->y + n * r->width, r->x + n * r->width, r->w + at,
+	    r->bias != NULL ? r->bias + at : NULL, r->width, r->eps);
 }
 
 void
 cpu_layernorm(struct dev *d, float *y, const float *x, const float *w, const float *bias,
-    uint32_t N, uint32_t D, float eps)
+    uint32_t heads, uint32_t N, uint32_t D, float eps)
 {
-	struct layernorm r = { d->simd, y, x, w, bias, D, eps };
+	struct layernorm r = { d->simd, y, x, w, bias, heads, D, eps };
 
 	if (d->error[0] == '\0')
 		cpu_run(d, layernorm_row, &r, N, N * r.width);
@@ -131,12 +132,48 @@ cpu_scale_rows(struct dev *d, float *x, const float *s, uint32_t N, uint32_t D)
 
 enum { PART = 1024 };           /* numbers that a thread takes */
 
+struct clamp {
+	float *x;
+	size_t n;
+	float limit;
+};
+
+static void
+clamp_part(void *arg, size_t item, int thread)
+{
+	const struct clamp *c = arg;
+	const size_t from = item * PART, n = c->n - from < PART ? c->n - from : PART;
+	float *x = c->x + from;
+	size_t i;
+
+	(void)thread;
+	for (i = 0; i < n; i++)
+		x[i] = x[i] > c->limit ? c->limit : x[i] < -c->limit ? -c->limit : x[i];
+}
+
+void
+cpu_clamp(struct dev *d, float *x, size_t n, float limit)
+{
+	struct clamp c = { x, n, limit };
+
+	if (d->error[0] == '\0')
+		cpu_run(d, clamp_part, &c, (n + PART - 1) / PART, n);
+}
+
 struct activate {
 	const struct simd *simd;
 	float *x;
 	size_t n;
 	enum activation act;
+	struct xielu xielu;
 };
+
+static float
+xielu_of(float x, const struct xielu *p)
+{
+	return x > 0 ? p->positive * x * x + p->beta * x :
+	    (expm1f(x > p->eps ? p->eps : x) - x) * p->negative + p->beta * x;
+}
 
 static void
 activate_part(void *arg, size_t item, int thread)
@@ -155,16 +192,21 @@ activate_part(void *arg, size_t item, int thread)
 	else if (a->act == ACT_RELU2)
 		for (i = 0; i < n; i++)
 			x[i] = x[i] > 0 ? x[i] * x[i] : 0;
+	else if (a->act == ACT_XIELU)
+		for (i = 0; i < n; i++)
+			x[i] = xielu_of(x[i], &a->xielu);
 	else
 		for (i = 0; i < n; i++)
 			x[i] /= 1 + expf(-x[i]);
 }
 
 void
-cpu_activate(struct dev *d, float *x, size_t n, enum activation act)
+cpu_activate(struct dev *d, float *x, size_t n, enum activation act, const struct xielu *xielu)
 {
-	struct activate a = { d->simd, x, n, act };
+	struct activate a = { .simd = d->simd, .x = x, .n = n, .act = act };
 
+	if (act == ACT_XIELU)
+		a.xielu = *xielu;
 	if (d->error[0] == '\0')
 		cpu_run(d, activate_part, &a, (n + PART - 1) / PART, n * 16);
 }

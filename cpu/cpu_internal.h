@@ -350,6 +350,7 @@ op_embed_ids cpu_embed_ids;
 op_argmax cpu_argmax;
 op_geglu cpu_geglu;
 op_softcap cpu_softcap;
+op_clamp cpu_clamp;
 op_mix cpu_mix;
 op_repeat_heads cpu_repeat_heads;
 op_rmsnorm cpu_rmsnorm;

@@ -39,7 +39,7 @@ make_scores(float *s, const struct router *r)
 		good &= !isnan(s[e]);
 		most = s[e] > most ? s[e] : most;
 	}
-	for (e = 0; e < r->experts; e++) {
+	for (e = 0; r->scores != ROUTER_NEAR && e < r->experts; e++) {
 		s[e] = r->scores == ROUTER_SIGMOID ? 1 / (1 + expf(-s[e])) : expf(s[e] - most);
 		sum += s[e];
 	}
@@ -65,6 +65,19 @@ best_of(const float *by, const uint8_t *taken, uint32_t n)
 		if (!taken[i] && (best == UINT32_MAX || is_better(by[i], by[best])))
 			best = i;
 	return best;
+}
+
+/* Returns the weight of expert e among those near it that are not taken. */
+static float
+share_of(const struct router *r, const float *s, const uint8_t *taken, uint32_t e)
+{
+	float sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < r->experts; i++)
+		if (!taken[i] && !((s[e] - s[i]) / fmaxf(fabsf(s[i]), s[e]) > r->margin))
+			sum += expf(s[i] - s[e]);
+	return 1 / sum;
 }
 
 /* Takes all experts of groups that are not among the best. */
@@ -117,8 +130,9 @@ choose_row(void *arg, size_t n, int thread)
 		leave_groups(r, by, taken);
 	for (k = 0; k < r->chosen; k++) {
 		expert[k] = best_of(by, taken, r->experts);
+		weight[k] = r->scores == ROUTER_NEAR ? share_of(r, s, taken, expert[k]) :
+		    s[expert[k]];
 		taken[expert[k]] = 1;
-		weight[k] = s[expert[k]];
 		sum += weight[k];
 	}
 	for (k = 0; k < r->chosen; k++)

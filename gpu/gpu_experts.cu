@@ -92,7 +92,7 @@ make_scores(float *s, const struct router &r)
 		most = fmaxf(most, s[e]);
 	}
 	most = warp_max(most);
-	for (uint32_t e = threadIdx.x; e < r.experts; e += 32) {
+	for (uint32_t e = threadIdx.x; e < r.experts && r.scores != ROUTER_NEAR; e += 32) {
 		s[e] = r.scores == ROUTER_SIGMOID ? 1 / (1 + expf(-s[e])) : expf(s[e] - most);
 		sum += s[e];
 	}
@@ -100,6 +100,18 @@ make_scores(float *s, const struct router &r)
 	for (uint32_t e = threadIdx.x; e < r.experts && r.scores == ROUTER_SOFTMAX; e += 32)
 		s[e] /= sum;
 	return !__any_sync(ALL_LANES, bad);
+}
+
+/* The weight of expert e among those near it that are not taken */
+DEVICE float
+share_of(const struct router &r, const float *s, const uint32_t *taken, uint32_t e)
+{
+	float sum = 0;
+
+	for (uint32_t i = threadIdx.x; i < r.experts; i += 32)
+		if (!taken[i] && !((s[e] - s[i]) / fmaxf(fabsf(s[i]), s[e]) > r.margin))
+			sum += expf(s[i] - s[e]);
+	return 1 / warp_sum(sum);
 }
 
 /* taken[M] <- 1 in groups that are not among the best; group[groups], left[groups]: scratch */
@@ -164,17 +176,20 @@ choose_experts(float *weights, uint32_t *experts, const float *logits, const str
 		leave_groups(r, by, taken, group, left);
 	for (uint32_t k = 0; k < r.chosen; k++) {
 		const uint32_t best = warp_best(by, taken, M);
+		const float weight = r.scores == ROUTER_NEAR ? share_of(r, s, taken, best) :
+		    s[best];
 
 		__syncwarp();
-		sum += s[best];
+		sum += weight;
 		if (lane == 0) {
 			taken[best] = 1;
 			experts[k] = best;
+			weights[k] = weight;
 		}
 		__syncwarp();
 	}
 	for (uint32_t k = lane; k < r.chosen; k += 32) {
-		const float score = s[experts[k]];
+		const float score = weights[k];
 
 		weights[k] = !good ? NAN :
 		    (r.renormalise ? score / (sum + 1e-20f) : score) * r.scale;

@@ -46,9 +46,11 @@ block_sum(float x, float *part)
 
 /* Two passes: the mean first, so that a row far from 0 loses nothing. blockIdx.x is the row. */
 static __global__ void __launch_bounds__(THREADS)
-layernorm(float *y, const float *x, const float *w, const float *bias, uint32_t D, float eps)
+layernorm(float *y, const float *x, const float *w, const float *bias, uint32_t heads, uint32_t D,
+    float eps)
 {
 	SHARED(float[THREADS / 32], part);
+	const size_t at = (size_t)(blockIdx.x % heads) * D;
 	float sum = 0;
 
 	x += (size_t)blockIdx.x * D;
@@ -61,15 +63,56 @@ layernorm(float *y, const float *x, const float *w, const float *bias, uint32_t 
 		sum += (x[i] - mean) * (x[i] - mean);
 	const float scale = 1 / sqrtf(block_sum(sum, part) / (float)D + eps);
 	for (uint32_t i = threadIdx.x; i < D; i += THREADS)
-		y[i] = (x[i] - mean) * scale * w[i] + (bias != NULL ? bias[i] : 0);
+		y[i] = (x[i] - mean) * scale * w[at + i] + (bias != NULL ? bias[at + i] : 0);
 }
 
 void
 gpu_layernorm(struct dev *d, float *y, const float *x, const float *w, const float *bias,
-    uint32_t N, uint32_t D, float eps)
+    uint32_t heads, uint32_t N, uint32_t D, float eps)
 {
 	if (N > 0)
-		LAUNCH(d, layernorm, N, THREADS, 0, y, x, w, bias, D, eps);
+		LAUNCH(d, layernorm, N, THREADS, 0, y, x, w, bias, heads, D, eps);
+}
+
+/* ---- clamp ---- */
+
+static __global__ void __launch_bounds__(THREADS)
+clamp(float *x, size_t n, float limit)
+{
+	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n;
+	    i += (size_t)gridDim.x * THREADS)
+		x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+}
+
+void
+gpu_clamp(struct dev *d, float *x, size_t n, float limit)
+{
+	const size_t blocks = parts_of(n, THREADS);
+
+	if (n > 0)
+		LAUNCH(d, clamp, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, x, n,
+		    limit);
+}
+
+/* ---- copy_channels ---- */
+
+static __global__ void __launch_bounds__(THREADS)
+copy_channels(float *y, size_t y_stride, const float *x, size_t x_stride, uint32_t width, size_t n)
+{
+	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n;
+	    i += (size_t)gridDim.x * THREADS)
+		y[i / width * y_stride + i % width] = x[i / width * x_stride + i % width];
+}
+
+void
+gpu_copy_channels(struct dev *d, float *y, size_t y_stride, const float *x, size_t x_stride,
+    uint32_t width, size_t rows)
+{
+	const size_t n = rows * width, blocks = parts_of(n, THREADS);
+
+	if (n > 0)
+		LAUNCH(d, copy_channels, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, y,
+		    y_stride, x, x_stride, width, n);
 }
 
 /* ---- split_pairs ---- */
@@ -107,9 +150,12 @@ gpu_split_pairs(struct dev *d, float *x, uint32_t N, uint32_t heads, uint32_t E,
 /* ---- activate ---- */
 
 DEVICE float
-activation_of(float x, enum activation act)
+activation_of(float x, enum activation act, const struct xielu &p)
 {
 	switch (act) {
+	case ACT_XIELU:
+		return x > 0 ? p.positive * x * x + p.beta * x :
+		    (expm1f(x > p.eps ? p.eps : x) - x) * p.negative + p.beta * x;
 	case ACT_GELU:
 		return x * 0.5f * (1 + erff(x * 0.70710678f));
 	case ACT_GELU_TANH:
@@ -122,19 +168,22 @@ activation_of(float x, enum activation act)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-activate(float *x, size_t n, enum activation act)
+activate(float *x, size_t n, enum activation act, const struct xielu p)
 {
 	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n;
 	    i += (size_t)gridDim.x * THREADS)
-		x[i] = activation_of(x[i], act);
+		x[i] = activation_of(x[i], act, p);
 }
 
+static const struct xielu xielu_none = { 0, 0, 0, 0 };
+
 void
-gpu_activate(struct dev *d, float *x, size_t n, enum activation act)
+gpu_activate(struct dev *d, float *x, size_t n, enum activation act, const struct xielu *xielu)
 {
+	const struct xielu p = act == ACT_XIELU ? *xielu : xielu_none;
 	const size_t blocks = parts_of(n, THREADS);
 
 	if (n > 0)
 		LAUNCH(d, activate, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, x, n,
-		    act);
+		    act, p);
 }

@@ -42,6 +42,8 @@ op_rope_append gpu_rope_append;
 op_rope_append_each gpu_rope_append_each;
 op_geglu gpu_geglu;
 op_softcap gpu_softcap;
+op_clamp gpu_clamp;
+op_copy_channels gpu_copy_channels;
 op_mix gpu_mix;
 op_repeat_heads gpu_repeat_heads;
 op_ffn gpu_ffn;

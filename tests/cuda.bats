@@ -471,7 +471,7 @@ did() {
 	"$PYTHON" -c 'import random
 r = random.Random(3)
 print(*[r.randrange(8, 1500) for _ in range(40)])' >ids
-	for name in qwen2 mixtral qwen3-yarn phi3-partial smollm3-biases granite qwen2_moe olmo2 mistral-window gemma2 gemma3 glm4_moe ministral3 glm4 starcoder2 granitemoe phi nemotron cohere2; do
+	for name in qwen2 mixtral qwen3-yarn phi3-partial smollm3-biases granite qwen2_moe olmo2 mistral-window gemma2 gemma3 glm4_moe ministral3 glm4 starcoder2 granitemoe phi nemotron cohere2 gpt_neox phimoe falcon-40b stablelm-12b olmo-clip cohere-normed internlm2 minimax_m2 apertus minicpm cwm; do
 		in_sample 4 || continue
 		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name m "$DEMO/tokenizer.json"
 		for device in cpu cuda; do

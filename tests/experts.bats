@@ -49,18 +49,22 @@ setup() {
 }
 
 @test "routers of the DeepSeek line, with groups, corrections and a scale, are what transformers computes" {
-	recorded glm4_moe dots1 ernie4_5_moe
+	recorded glm4_moe glm4_moe-normed dots1 ernie4_5_moe minimax_m2
+}
+
+@test "the router of Phi-3.5-MoE, whose weights are shares among near logits, is what transformers computes" {
+	recorded phimoe phimoe-window
 }
 
 @test "with weights of bf16 a mixture is what transformers computes of them in f32" {
-	recorded {mixtral,qwen2_moe,qwen3_moe,olmoe,granitemoe,glm4_moe,dots1}-bf16
+	recorded {mixtral,qwen2_moe,qwen3_moe,olmoe,granitemoe,glm4_moe,dots1,minimax_m2,phimoe}-bf16
 }
 
 @test "chunks, layer by layer and token by token give the same logits" {
 	local m name pairs=()
 	text_ids 40
 	head -c $(($(cut -d ' ' -f 1-39 ids | wc -c) - 1)) ids >most && cut -d ' ' -f 40 ids >last
-	for name in mixtral-window qwen2_moe-layers qwen3_moe olmoe granitemoeshared glm4_moe; do
+	for name in mixtral-window qwen2_moe-layers qwen3_moe olmoe granitemoeshared glm4_moe minimax_m2 phimoe-window; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --dtype f32 -o $name.whole.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 --chunk 7 -o $name.chunks.kv ids

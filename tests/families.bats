@@ -57,6 +57,26 @@ setup() {
 	recorded starcoder2 stablelm olmo
 }
 
+@test "norms of each head with weights of their own, Command R+ and StableLM 2 12B, are what transformers computes" {
+	recorded cohere-normed stablelm-12b stablelm-normed stablelm-parallel
+}
+
+@test "queries, keys and values that are clamped, OLMo and OLMoE with clip_qkv, are what transformers computes" {
+	recorded olmo-clip olmoe-clip
+}
+
+@test "queries, keys and values of a head in one matrix, GPT-NeoX, Falcon and InternLM 2, are what transformers computes" {
+	recorded gpt_neox gpt_neox-in-turn falcon falcon-40b falcon-11b internlm2 internlm2-biases
+}
+
+@test "scales by depth and width, MiniCPM, are what transformers computes with Granite's keys" {
+	recorded minicpm minicpm-longrope
+}
+
+@test "CWM, MiMo and Apertus, whose activation has parameters, are what transformers computes" {
+	recorded cwm mimo apertus apertus-biases
+}
+
 @test "attention and network beside each other, Phi-2 and Command R, are what transformers computes" {
 	recorded phi cohere cohere-biases cohere2
 }
@@ -64,6 +84,10 @@ setup() {
 @test "latent attention, DeepSeek-V2 and V3, is what transformers computes, rows as its cache has them" {
 	recorded deepseek_v2 deepseek_v2-lite deepseek_v2-biases deepseek_v2-64 deepseek_v3 deepseek_v3-halves
 	recorded deepseek_v3-wide deepseek_v2-greedy deepseek_v2-experts deepseek_v3-experts
+}
+
+@test "latent attention under other names, Kimi K2, GLM-4.7-Flash and MiniCPM3, is what transformers computes" {
+	recorded kimi_k2 kimi_k2-experts glm4_moe_lite glm4_moe_lite-types minicpm3 minicpm3-biases
 }
 
 @test "the text part of a model that sees images is what transformers computes" {
@@ -76,7 +100,39 @@ setup() {
 
 @test "with weights of bf16 a family is what transformers computes of them in f32" {
 	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2,olmo3,exaone4,ministral3,glm,glm4}-bf16 \
-		{ernie4_5,helium,seed_oss,internlm3,exaone,arcee,nemotron,starcoder2,phi,stablelm,olmo,cohere,cohere2,deepseek_v2,deepseek_v3}-bf16
+		{ernie4_5,helium,seed_oss,internlm3,exaone,arcee,nemotron,starcoder2,phi,stablelm,olmo,cohere,cohere2,deepseek_v2,deepseek_v3}-bf16 \
+		{kimi_k2,glm4_moe_lite,minicpm3,minicpm,apertus,gpt_neox,falcon,internlm2,cwm,mimo}-bf16
+}
+
+@test "GPT-NeoX and InternLM 2 have their head under either name, and what old files and extra layers leave is passed over" {
+	local name
+	text_ids 12
+	for name in gpt_neox internlm2; do
+		kv-prefill -m "$(family $name)" --ids --dtype f32 -o want.kv ids
+		rm -rf x
+		cp -r "$(family $name)" x
+		"$PYTHON" - x/model.safetensors <<-'END'
+			import json, struct, sys
+			data = open(sys.argv[1], "rb").read()
+			n, = struct.unpack("<Q", data[:8])
+			header = {name.replace("embed_out.", "lm_head.").replace("output.weight", "lm_head.weight"): v
+			          for name, v in json.loads(data[8:8 + n]).items()}
+			end = len(data) - 8 - n
+			header["gpt_neox.layers.0.attention.bias"] = {
+			    "dtype": "BOOL", "shape": [1, 1, 2, 2], "data_offsets": [end, end + 4]}
+			text = json.dumps(header).encode()
+			open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:] + bytes(4))
+		END
+		run -0 --separate-stderr kv-prefill -m x --ids --dtype f32 -o got.kv ids
+		assert_regex "$stderr" 'ignored tensors that are not the model.s: 1 \(gpt_neox.layers.0.attention.bias\)'
+		same_logits want.kv got.kv
+	done
+	run -0 --separate-stderr kv-prefill -m "$(family mimo)" --ids -o x.kv ids
+	assert_regex "$stderr" 'not the model.s: 1 \(model.mtp_layers.0.input_proj.weight\)'
+	cp -r "$(family mimo)" y
+	sed -i 's/"num_nextn_predict_layers": 1/"num_nextn_predict_layers": 0/' y/config.json
+	run -5 --separate-stderr kv-prefill -m y --ids -o x.kv ids
+	assert_regex "$stderr" 'model.mtp_layers.0.input_proj.weight: not a tensor of this architecture'
 }
 
 @test "the record has every case that mkfamily.py makes" {
@@ -85,7 +141,8 @@ setup() {
 }
 
 @test "chunks, layer by layer and token by token give the same logits in every family" {
-	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn exaone4 ministral3 glm4-biases exaone nemotron starcoder2 phi cohere2 llama-yarn mistral-window ministral gemma2 gemma3"
+	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 olmo3-yarn exaone4 ministral3 glm4-biases exaone nemotron starcoder2 phi cohere2 llama-yarn mistral-window ministral gemma2 gemma3 \
+		cohere-normed stablelm-12b olmo-clip gpt_neox falcon-40b internlm2 minicpm minicpm3 kimi_k2 cwm apertus"
 	text_ids 40
 	# shellcheck disable=SC2086 # words
 	families $names
@@ -105,7 +162,8 @@ setup() {
 @test "keys move to other positions by the rotary embedding of their model and layer" {
 	local name pairs=()
 	text_ids 40
-	for name in llama-linear llama-yarn ministral3 glm4 ernie4_5 phi llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3 deepseek_v2-lite deepseek_v3; do
+	for name in llama-linear llama-yarn ministral3 glm4 ernie4_5 phi llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3 deepseek_v2-lite deepseek_v3 \
+		minicpm3 kimi_k2 gpt_neox falcon-11b internlm2 stablelm-12b cohere-normed minimax_m2; do
 		kv-prefill -m "$(family $name)" --ids --dtype f32 --mass -o full.kv ids
 		kv-score --method h2o full.kv >x.kv
 		kv-evict -q --rate 0.4 x.kv -o a.$name.kv
@@ -119,7 +177,7 @@ setup() {
 @test "methods, selection, retrieval and observation run on every family, and stay within its limits" {
 	local m name
 	text_ids 40
-	for name in qwen3-yarn phi3-partial smollm3 granite olmo2 glm4 stablelm phi cohere gemma; do
+	for name in qwen3-yarn phi3-partial smollm3 granite olmo2 glm4 stablelm phi cohere gemma gpt_neox falcon internlm2 apertus; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --observe 8 --mass -o full.kv ids
 		for method in snapkv knorm keydiff h2o; do

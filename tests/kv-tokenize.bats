@@ -128,6 +128,9 @@ tokenize() {
 	mkdir m && : >m/tokenizer.model
 	run -5 --separate-stderr kv-tokenize -m m /dev/null
 	assert_regex "$stderr" 'tokenizer.model is there, .*from_pretrained\("m"\).save_pretrained\("m"\)'
+	mv m/tokenizer.model m/tiktoken.model
+	run -5 --separate-stderr kv-tokenize -m m /dev/null
+	assert_regex "$stderr" 'tiktoken.model is there, which is not read: with --ids programs take token ids'
 }
 
 @test "characters without a token are left out with a warning" {

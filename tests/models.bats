@@ -206,7 +206,7 @@ follow_hints() {
 	rm m/model.safetensors
 	for config in "$ROOT"/tests/fixtures/configs/*.json; do
 		cp "$config" m/config.json
-		run -1 --separate-stderr kv-prefill -m m text
+		run -1 --separate-stderr kv-prefill -q -m m text
 		[[ "$stderr" == 'kv-prefill: m: no model.safetensors and no '* ]] || { echo "$config: $stderr"; return 1; }
 	done
 }

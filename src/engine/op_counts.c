@@ -45,7 +45,7 @@ PASS(embed_ids, (struct dev *d, float *x, const struct mat *t, const uint32_t *t
 PASS(rmsnorm, (struct dev *d, float *y, const float *x, const float *w, uint32_t N, uint32_t D,
     float eps), y, x, w, N, D, eps)
 PASS(layernorm, (struct dev *d, float *y, const float *x, const float *w, const float *bias,
-    uint32_t N, uint32_t D, float eps), y, x, w, bias, N, D, eps)
+    uint32_t heads, uint32_t N, uint32_t D, float eps), y, x, w, bias, heads, N, D, eps)
 PASS(split_pairs, (struct dev *d, float *x, uint32_t N, uint32_t heads, uint32_t E,
     uint32_t dims), x, N, heads, E, dims)
 PASS(rope, (struct dev *d, float *x, const uint32_t *pos, const struct rotary *r, uint32_t N,
@@ -60,6 +60,7 @@ PASS(swiglu, (struct dev *d, float *y, const float *gate, const float *up, uint3
 PASS(geglu, (struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t
     F), y, gate, up, N, F)
 PASS(softcap, (struct dev *d, float *x, size_t n, float cap), x, n, cap)
+PASS(clamp, (struct dev *d, float *x, size_t n, float limit), x, n, limit)
 PASS(mix, (struct dev *d, float *y, const float *x, size_t n, float a, float b), y, x, n, a, b)
 PASS(copy_channels, (struct dev *d, float *y, size_t y_stride, const float *x, size_t x_stride,
     uint32_t width, size_t rows), y, y_stride, x, x_stride, width, rows)
@@ -68,7 +69,8 @@ PASS(temper, (struct dev *d, float *x, const uint32_t *pos, uint32_t N, uint32_t
 PASS(repeat_heads, (struct dev *d, float *y, const float *x, size_t n, uint32_t times, uint32_t E),
     y, x, n, times, E)
 PASS(scale_rows, (struct dev *d, float *x, const float *s, uint32_t N, uint32_t D), x, s, N, D)
-PASS(activate, (struct dev *d, float *x, size_t n, enum activation act), x, n, act)
+PASS(activate, (struct dev *d, float *x, size_t n, enum activation act, const struct xielu *p), x,
+    n, act, p)
 PASS(gate_scores, (struct dev *d, float *score, const float *q, const float *k,
     const struct gate_sinks *w, uint32_t N), score, q, k, w, N)
 PASS(lse_merge, (struct dev *d, float *lse, const float *other, size_t n), lse, other, n)
@@ -390,7 +392,7 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(graph_launch); COUNTED(embed); COUNTED(embed_ids); COUNTED(rmsnorm);
 	COUNTED(layernorm); COUNTED(matmul); COUNTED(rope); COUNTED(split_pairs);
 	COUNTED(append); COUNTED(compact); COUNTED(round);
-	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix);
+	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(clamp); COUNTED(mix);
 	COUNTED(temper); COUNTED(repeat_heads); COUNTED(experts); COUNTED(scale_rows);
 	COUNTED(copy_channels); COUNTED(head_products);
 	COUNTED(project);

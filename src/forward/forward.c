@@ -45,10 +45,27 @@ norm_heads(const struct model *m, float *x, const struct norm *norm, uint32_t N,
 
 	if (norm->w == NULL)
 		return;
-	if (m->family->flags & FAMILY_WIDE_NORM)
-		m->ops->rmsnorm(m->dev, x, x, norm->w, N, heads * E, norm->eps);
+	if (m->family->head_norm == HEAD_NORM_WIDE)
+		run_norm(m->ops, m->dev, x, x, norm, N, heads * E);
 	else
-		m->ops->rmsnorm(m->dev, x, x, norm->w, N * heads, E, norm->eps);
+		run_norm(m->ops, m->dev, x, x, norm, N * heads, E);
+}
+
+/* The same of a matrix with the queries, the key and the value of each KV head together */
+static void
+project_together(const struct model *m, struct workspace *ws, uint32_t l, float *k, float *v,
+    uint32_t N)
+{
+	const struct model_layer *w = &m->layer[l];
+	const uint32_t G = model_weight_heads(m), E = m->id.head_width;
+	const uint32_t q = m->id.query_heads / G * E, all = q + 2 * E;
+	const struct product product = { ws->together, &w->wqkv, w->bqkv };
+	const size_t heads = (size_t)N * G;
+
+	run_project(m->ops, m->dev, &product, 1, ws->x, &w->norm, ws->xn, N);
+	m->ops->copy_channels(m->dev, ws->q, q, ws->together, all, q, heads);
+	m->ops->copy_channels(m->dev, k, E, ws->together + q, all, E, heads);
+	m->ops->copy_channels(m->dev, v, E, ws->together + q + E, all, E, heads);
 }
 
 /* ws->q, k, v <- queries, keys and values of the rows in ws->x, but for factors of queries */
@@ -64,13 +81,20 @@ project_weights(const struct model *m, struct workspace *ws, uint32_t l, uint32_
 	const uint32_t heads = model_weight_heads(m), E = m->id.head_width;
 	const struct adapter_layer *a = ws->adapter != NULL ? &ws->adapter->layer[l] : NULL;
 
-	if (a == NULL)
+	if (w->wqkv.out > 0)
+		project_together(m, ws, l, k, v, N);
+	else if (a == NULL)
 		run_project(m->ops, m->dev, qkv, 3, ws->x, &w->norm, ws->xn, N);
 	else
 		lora_project(m->ops, m->dev, qkv, (const struct lora *[]){ &a->q, &a->k, &a->v }, 3,
 		    ws->x, &w->norm, ws->xn, ws->adapter->scratch, N);
 	norm_heads(m, ws->q, &w->q_norm, N, m->id.query_heads);
 	norm_heads(m, k, &w->k_norm, N, heads);
+	if (m->clip > 0) {
+		m->ops->clamp(m->dev, ws->q, (size_t)N * m->id.query_heads * E, m->clip);
+		m->ops->clamp(m->dev, k, (size_t)N * heads * E, m->clip);
+		m->ops->clamp(m->dev, v, (size_t)N * heads * E, m->clip);
+	}
 	if (m->family->flags & FAMILY_ADJACENT) {
 		m->ops->split_pairs(m->dev, ws->q, N, m->id.query_heads, E, w->rope->dims);
 		m->ops->split_pairs(m->dev, k, N, heads, E, w->rope->dims);

@@ -13,6 +13,7 @@ struct workspace {
 	float *k, *v;                  /* device [N][G][E] */
 	/* device [N][G / kv_copies][E] as the weights make them; NULL with one copy */
 	float *weight_k, *weight_v;
+	float *together;               /* device [N][wqkv.out]; NULL: there is no such matrix */
 	/* device, of latent attention (latent.c): [N][H] queries or values as the weights have
 	 * them, the two parts of keys, narrow queries */
 	float *heads, *parts, *narrow;

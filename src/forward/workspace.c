@@ -27,6 +27,13 @@ experts_bytes(const struct model *m, size_t rows)
 	return x->router.experts > 0 ? expert_rows_at(&parts, NULL, &e, rows) : 0;
 }
 
+/* Floats of a row of queries, keys and values that come from one matrix; 0: they do not */
+static uint64_t
+together_floats(const struct model *m)
+{
+	return (uint64_t)m->layer[0].wqkv.out;
+}
+
 struct workspace *
 workspace_new(const struct model *m, uint32_t rows)
 {
@@ -52,6 +59,8 @@ workspace_new(const struct model *m, uint32_t rows)
 		ws->weight_k = m->ops->alloc(m->dev, N * weight_dim * f);
 		ws->weight_v = m->ops->alloc(m->dev, N * weight_dim * f);
 	}
+	if (together_floats(m) > 0)
+		ws->together = m->ops->alloc(m->dev, N * together_floats(m) * f);
 	ws->gate = m->ops->alloc(m->dev, N * model_network_width(m) * f);
 	ws->up = m->ops->alloc(m->dev, N * model_network_width(m) * f);
 	if (experts_bytes(m, N) > 0) {
@@ -68,7 +77,8 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->gate_scores = calloc(N * id->kv_heads, f);
 	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
 	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x ||
-	    !ws->gate_scores || (m->kv_copies > 1 && (!ws->weight_k || !ws->weight_v)) ||
+	    !ws->gate_scores || (together_floats(m) > 0 && !ws->together) ||
+	    (m->kv_copies > 1 && (!ws->weight_k || !ws->weight_v)) ||
 	    (id->latent_rank != 0 && !alloc_latent(ws, m, N)) ||
 	    (experts_bytes(m, N) > 0 && (!ws->mixed || !ws->shared_score || !ws->expert_rows))) {
 		workspace_free(ws, m);
@@ -86,6 +96,7 @@ workspace_bytes(const struct model *m, uint32_t rows)
 	    (id->latent_rank != 0 ? E + latent_floats(m) :
 	    (id->kv_heads + weight_heads) * 2 * E) + 2 * model_network_width(m) + id->query_heads;
 
+	floats += together_floats(m);
 	if (m->mixture.router.experts > 0)
 		floats += id->hidden + 1;
 	return experts_bytes(m, rows) + rows * (floats * sizeof(float) + sizeof(uint32_t)) +
@@ -108,6 +119,7 @@ workspace_free(struct workspace *ws, const struct model *m)
 	m->ops->free(m->dev, ws->narrow);
 	m->ops->free(m->dev, ws->weight_k);
 	m->ops->free(m->dev, ws->weight_v);
+	m->ops->free(m->dev, ws->together);
 	m->ops->free(m->dev, ws->gate);
 	m->ops->free(m->dev, ws->up);
 	m->ops->free(m->dev, ws->mixed);

@@ -1,4 +1,5 @@
 /* bind_layer.c - matrices, biases and norms of a layer, under the names that its family has */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,24 +324,86 @@ bind_parts(struct loader *ld, uint32_t l, const struct part *p, size_t n)
 	return MODEL_OK;
 }
 
+/* Queries, keys and values of layer l, and the output projection */
+static int
+bind_attention(struct loader *ld, uint32_t l)
+{
+	const struct kv_model *id = &ld->m->id;
+	const struct tensor_names *is = ld->m->family->names;
+	struct model_layer *y = &ld->m->layer[l];
+	const uint32_t flags = ld->m->family->flags, D = id->hidden;
+	const uint32_t q = id->query_heads * id->head_width;
+	const uint32_t kv = model_weight_heads(ld->m) * id->head_width;
+	const int qkv = id->attention_bias;
+	const int o = qkv && !(flags & (FAMILY_QKV_BIAS | FAMILY_O_PLAIN));
+	const struct part apart[] = {
+		{ is->qkv != NULL ? is->qkv : is->q, q, D, &y->wq, qkv ? &y->bq : NULL },
+		{ is->k, kv, D, &y->wk, qkv ? &y->bk : NULL },
+		{ is->v, kv, D, &y->wv, qkv ? &y->bv : NULL },
+		{ is->o, D, q, &y->wo, o ? &y->bo : NULL },
+	}, together[] = {
+		{ is->qkv, q + 2 * kv, D, &y->wqkv, qkv ? &y->bqkv : NULL }, apart[3],
+	};
+
+	if (flags & FAMILY_LATENT)
+		return bind_latent(ld, l);
+	return flags & FAMILY_TOGETHER ? bind_parts(ld, l, together, 2) :
+	    bind_parts(ld, l, apart, 4);
+}
+
+/* *x <- the only number of a tensor of the activation; where there is none, and need not be one, it
+ * stays as it is. */
+static int
+read_number(struct loader *ld, uint32_t l, const char *name, int must, double *x)
+{
+	char full[TENSOR_NAME];
+	const struct tensor *t;
+	float number;
+
+	t = safetensors_find(ld->m->files, part_name(ld, l, name, "", full));
+	if (t == NULL)
+		return must ? FAIL(ld, MODEL_EINVALID, ld->m->dir, "no tensor %s", full) : MODEL_OK;
+	ld->needed[t - safetensors_at(ld->m->files, 0)] = 1;
+	if (t->dtype == 0 || t->ndim > 1 || (t->ndim == 1 && t->dim[0] != 1))
+		return FAIL(ld, MODEL_EINVALID, t->file, "%s: not one number in BF16, F16 or F32",
+		    full);
+	kv_to_f32(&number, t->data, t->dtype, 1);
+	*x = (double)number;
+	return MODEL_OK;
+}
+
+static double
+softplus(double x)
+{
+	return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+/* The parameters of xIELU, as transformers' class makes them of what is stored */
+static int
+bind_xielu(struct loader *ld, uint32_t l, struct xielu *p)
+{
+	double positive = 0, negative = 0, beta = 0.5, eps = -1e-6;
+	int rc;
+
+	if ((rc = read_number(ld, l, "mlp.act_fn.alpha_p", 1, &positive)) != MODEL_OK ||
+	    (rc = read_number(ld, l, "mlp.act_fn.alpha_n", 1, &negative)) != MODEL_OK ||
+	    (rc = read_number(ld, l, "mlp.act_fn.beta", 0, &beta)) != MODEL_OK ||
+	    (rc = read_number(ld, l, "mlp.act_fn.eps", 0, &eps)) != MODEL_OK)
+		return rc;
+	*p = (struct xielu){ (float)softplus(positive), (float)(beta + softplus(negative)),
+		(float)beta, (float)eps };
+	return MODEL_OK;
+}
+
 static int
 bind_projections(struct loader *ld, uint32_t l)
 {
 	const struct kv_model *id = &ld->m->id;
 	const struct tensor_names *is = ld->m->family->names;
 	struct model_layer *y = &ld->m->layer[l];
-	const uint32_t D = id->hidden, F = id->ffn, flags = ld->m->family->flags;
-	const uint32_t q = id->query_heads * id->head_width;
-	const uint32_t kv = model_weight_heads(ld->m) * id->head_width;
-	const int qkv = id->attention_bias;
-	const int o = qkv && !(flags & (FAMILY_QKV_BIAS | FAMILY_O_PLAIN));
+	const uint32_t D = id->hidden, F = id->ffn;
 	const int mlp = id->mlp_bias;
-	const struct part attention[] = {
-		{ is->qkv != NULL ? is->qkv : is->q, q, D, &y->wq, qkv ? &y->bq : NULL },
-		{ is->k, kv, D, &y->wk, qkv ? &y->bk : NULL },
-		{ is->v, kv, D, &y->wv, qkv ? &y->bv : NULL },
-		{ is->o, D, q, &y->wo, o ? &y->bo : NULL },
-	}, network[] = {
+	const struct part network[] = {
 		{ is->gate_up != NULL ? is->gate_up : is->gate, F, D, &y->ffn.gate,
 		    mlp ? &y->ffn_bias.gate : NULL },
 		{ is->up, F, D, &y->ffn.up, mlp ? &y->ffn_bias.up : NULL },
@@ -351,12 +414,55 @@ bind_projections(struct loader *ld, uint32_t l)
 	int rc;
 
 	y->ffn.act = ld->m->family->act;
-	if ((rc = flags & FAMILY_LATENT ? bind_latent(ld, l) : bind_parts(ld, l, attention, 4)) !=
-	    MODEL_OK)
+	if ((rc = bind_attention(ld, l)) != MODEL_OK || (y->ffn.act == ACT_XIELU &&
+	    (rc = bind_xielu(ld, l, &y->ffn.xielu)) != MODEL_OK))
 		return rc;
 	if (model_layer_has_experts(ld->m, l))
 		return bind_experts(ld, l);
 	return bind_parts(ld, l, gated ? network : network + 1, gated ? 3 : 2);
+}
+
+/* host[n] (NULL: nothing) <- the numbers of a tensor */
+static int
+keep_numbers(struct loader *ld, const struct tensor *t, size_t n, float *host)
+{
+	if (t->dtype == 0)
+		return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is not supported: want "
+		    "BF16, F16 or F32", t->name, t->type);
+	if (host != NULL)
+		kv_to_f32(host, t->data, t->dtype, n);
+	return MODEL_OK;
+}
+
+/* A LayerNorm of each head with weights of its own: in one tensor NAME.weight [heads][width]
+ * (Command R+), or in NAME.0.weight and so on (StableLM 2) */
+static int
+bind_own_norms(struct loader *ld, uint32_t l, const char *name, uint32_t heads, uint32_t width,
+    struct norm *norm)
+{
+	char full[TENSOR_NAME], part[TENSOR_NAME];
+	const struct tensor *t;
+	void *host, *device;
+	float *w;
+	uint32_t h;
+	int rc;
+
+	*norm = (struct norm){ .eps = (float)ld->m->id.norm_eps, .centred = 1, .heads = heads };
+	device_block_reserve(&ld->constants, (size_t)heads * width * sizeof *w, &host, &device);
+	norm->w = device;
+	w = host;
+	if (safetensors_find(ld->m->files, part_name(ld, l, name, ".weight", full)) != NULL) {
+		rc = need(ld, full, heads, width, &t);
+		return rc != MODEL_OK ? rc : keep_numbers(ld, t, (size_t)heads * width, w);
+	}
+	for (h = 0; h < heads; h++) {
+		snprintf(part, sizeof part, "%s.%u", name, h);
+		if ((rc = need(ld, part_name(ld, l, part, ".weight", full), width, 0, &t)) !=
+		    MODEL_OK || (rc = keep_numbers(ld, t, width,
+		    w != NULL ? w + (size_t)h * width : NULL)) != MODEL_OK)
+			return rc;
+	}
+	return MODEL_OK;
 }
 
 static int
@@ -366,7 +472,8 @@ bind_norms(struct loader *ld, uint32_t l)
 	const struct tensor_names *is = ld->m->family->names;
 	struct model_layer *y = &ld->m->layer[l];
 	const uint32_t D = id->hidden, E = id->head_width;
-	const int wide = (ld->m->family->flags & FAMILY_WIDE_NORM) != 0;
+	const enum family_head_norm of = ld->m->family->head_norm;
+	const int wide = of == HEAD_NORM_WIDE;
 	const struct { const char *name; uint32_t width; struct norm *norm; } list[] = {
 		{ is->attention_norm, D, &y->norm }, { is->ffn_norm, D, &y->ffn.norm },
 		{ is->attention_adds, D, &y->residuals[0].norm },
@@ -379,7 +486,10 @@ bind_norms(struct loader *ld, uint32_t l)
 	int rc = MODEL_OK;
 
 	for (i = 0; rc == MODEL_OK && i < sizeof list / sizeof list[0]; i++)
-		if (list[i].name != NULL)
+		if (list[i].name != NULL && i >= 4 && of == HEAD_NORM_OWN)
+			rc = bind_own_norms(ld, l, list[i].name, i == 4 ? id->query_heads :
+			    model_weight_heads(ld->m), E, list[i].norm);
+		else if (list[i].name != NULL)
 			rc = bind_norm(ld, part_name(ld, l, list[i].name, "", full), list[i].width,
 			    list[i].norm);
 	return rc;

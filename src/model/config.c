@@ -102,7 +102,6 @@ read_sizes(struct config *c, struct model *m)
 	const struct { const char *key; uint32_t max, *out; } size[] = {
 		{ "num_hidden_layers", 4096, &id->layers },
 		{ "hidden_size", 1 << 24, &id->hidden },
-		{ "intermediate_size", 1 << 24, &id->ffn },
 		{ "vocab_size", 1 << 24, &id->vocabulary },
 		{ "num_attention_heads", 4096, &id->query_heads },
 	};
@@ -113,10 +112,16 @@ read_sizes(struct config *c, struct model *m)
 		if ((rc = config_count(c, c->json, size[i].key, size[i].max, REQUIRED,
 		    size[i].out)) != MODEL_OK)
 			return rc;
+	if ((rc = config_count(c, c->json, "intermediate_size", 1 << 24,
+	    c->family->ffn_times != 0 ? c->family->ffn_times * id->hidden : REQUIRED, &id->ffn)) !=
+	    MODEL_OK)
+		return rc;
 	if ((rc = config_count(c, c->json, "num_key_value_heads", 4096,
 	    c->family->flags & FAMILY_NEEDS_KV_HEADS ? REQUIRED : id->query_heads,
 	    &id->kv_heads)) != MODEL_OK)
 		return rc;
+	if (c->family->kv_heads != 0)
+		id->kv_heads = c->family->kv_heads;
 	if (id->query_heads % id->kv_heads != 0)
 		return BAD(c, "num_attention_heads %u is not a multiple of num_key_value_heads %u",
 		    id->query_heads, id->kv_heads);
@@ -169,6 +174,8 @@ read_biases(struct config *c, struct kv_model *id)
 		rc = config_flag(c, c->json, "use_bias", &id->attention_bias);
 		id->mlp_bias = id->attention_bias;
 	}
+	if (flags & FAMILY_NETWORK_BIAS)
+		id->mlp_bias = 1;
 	return rc;
 }
 

@@ -18,6 +18,7 @@ static const struct { const char *name; unsigned flags; } keys[] = {
 	{ "shared_expert_intermediate_size", EXPERTS_SHARED_WIDTH },
 	{ "topk_method", EXPERTS_METHOD }, { "scoring_func", EXPERTS_METHOD },
 	{ "num_nextn_predict_layers", EXPERTS_METHOD }, { "num_mtp_layers", EXPERTS_METHOD },
+	{ "mlp_layer_types", EXPERTS_TYPES },
 	{ "swiglu_limit", EXPERTS_CLAMPED }, { "swiglu_alpha", EXPERTS_CLAMPED },
 	{ "initial_context_length", EXPERTS_CLAMPED },     /* of training */
 	{ "moe_layer_start_index", EXPERTS_RANGE }, { "moe_layer_end_index", EXPERTS_RANGE },
@@ -99,6 +100,27 @@ read_range(struct config *c, uint32_t *step, uint32_t *first, uint32_t *last)
 	return read_whole(c, "moe_layer_end_index", UINT32_MAX - 1, *last, last);
 }
 
+/* transformers goes by mlp_layer_types where it is there, published files by the keys of
+ * DeepSeek-V3: both must say the same. */
+static int
+check_types(struct config *c, const struct model *m)
+{
+	const json_t *types = config_get(c->json, "mlp_layer_types");
+	uint32_t l;
+
+	if (types == NULL)
+		return MODEL_OK;
+	if (json_array_size(types) != m->id.layers)
+		return BAD(c, "mlp_layer_types: %zu layers, not %u", json_array_size(types),
+		    m->id.layers);
+	for (l = 0; l < m->id.layers; l++)
+		if (!config_has(json_array_get(types, l), model_layer_has_experts(m, l) ?
+		    "\"sparse\"" : "\"dense\""))
+			return BAD(c, "mlp_layer_types: layer %u is not as first_k_dense_replace "
+			    "has it", l);
+	return MODEL_OK;
+}
+
 static int
 find_layers(struct config *c, struct model *m)
 {
@@ -128,7 +150,7 @@ find_layers(struct config *c, struct model *m)
 		n += (uint32_t)has;
 	}
 	m->mixture.everywhere = n == L;
-	return MODEL_OK;
+	return config_hint(c, "mlp_layer_types", check_types(c, m));
 }
 
 /* ---- the router ---- */
@@ -237,6 +259,28 @@ read_shared(struct config *c, struct mixture *x)
 	return rc;
 }
 
+/* Logits within twice the noise of training count as near (SparseMixer), which is made for two
+ * experts. */
+static int
+read_jitter(struct config *c, struct router *r)
+{
+	const char *const key = "router_jitter_noise";
+	double noise = 0.01;
+	int rc;
+
+	if (!(c->family->experts->flags & EXPERTS_JITTER))
+		return MODEL_OK;
+	if (r->chosen != 2)
+		return UNSUPPORTED(c, "num_experts_per_tok is %u: models of type %s take two",
+		    r->chosen, c->family->type);
+	if (config_has(config_get(c->json, key), "0"))
+		noise = 0;
+	else if ((rc = config_real(c, c->json, key, 1e-6, 1, &noise)) != MODEL_OK)
+		return rc;
+	r->margin = (float)(2 * noise);
+	return MODEL_OK;
+}
+
 /* The clamped activation of gpt-oss, which ops have with the published factor */
 static int
 read_clamps(struct config *c, struct mixture *x)
@@ -263,15 +307,17 @@ config_experts(struct config *c, struct model *m)
 	int rc;
 
 	*x = (struct mixture){ .width = m->id.ffn };
+	x->predicts = json_integer_value(config_get(c->json, "num_nextn_predict_layers")) > 0 ||
+	    json_integer_value(config_get(c->json, "num_mtp_layers")) > 0 ||
+	    json_is_true(config_get(c->json, "use_mtp"));
 	if (c->family->experts == NULL)
 		return MODEL_OK;
-	x->predicts = json_integer_value(config_get(c->json, "num_nextn_predict_layers")) > 0 ||
-	    json_integer_value(config_get(c->json, "num_mtp_layers")) > 0;
 	if ((c->family->experts->flags & EXPERTS_WIDTH) && (rc = config_count(c, c->json,
 	    "moe_intermediate_size", 1 << 24, REQUIRED, &x->width)) != MODEL_OK)
 		return rc;
 	if ((rc = read_router(c, x)) != MODEL_OK || (rc = read_shared(c, x)) != MODEL_OK ||
-	    (rc = read_clamps(c, x)) != MODEL_OK)
+	    (rc = read_clamps(c, x)) != MODEL_OK ||
+	    (rc = read_jitter(c, &x->router)) != MODEL_OK)
 		return rc;
 	m->id.experts = x->router.experts;
 	m->id.experts_chosen = x->router.chosen;

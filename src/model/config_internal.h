@@ -58,6 +58,8 @@ void config_pass_over(struct config *);
 int config_unwrap(struct config *, int *wrapped);
 /* c->family <- the family, or what it is instead */
 int config_kind(struct config *);
+/* Is it the family's causal language model, in letters of any case? */
+int config_is_class(const struct config *, const char *name);
 /* Every key is understood, harmless, or refused. */
 int config_check_keys(struct config *);
 /* The rope fields of id, which are zero before. */

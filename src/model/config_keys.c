@@ -56,9 +56,14 @@ static const struct key {
 	{ "rope_interleave", READ_IF, "false", FAMILY_LATENT },
 	{ "norm_topk_prob", ONLY, "false", 0 },            /* DeepSeek-V2 */
 
+	{ "num_nextn_predict_layers", READ_IF, "0", FAMILY_PREDICTS },
+	{ "use_mtp", READ_IF, "false", FAMILY_PREDICTS },
+	{ "num_mtp_modules", READ_IF, "0", FAMILY_PREDICTS },
+	{ "mtp_transformer_layers", READ_IF, "0", FAMILY_PREDICTS },
 	{ "rope_interleaved", ONLY, "false", 0 },          /* SmolLM's; true: pairs (2i, 2i+1) */
 	{ "rope_traditional", ONLY, "false", 0 },          /* MLX's word for the same */
 	{ "partial_rotary_factor", READ_IF, "1", FAMILY_ROPE_WIDTH },
+	{ "rotary_dim", READ_IF, "null", FAMILY_ROPE_WIDTH },      /* MiniMax-M2 */
 	{ "no_rope_layers", READ_IF, "[]", FAMILY_ROPE_SKIP },
 	{ "no_rope_layer_interval", READ_IF, "0", FAMILY_ROPE_SKIP },
 	{ "attn_logit_softcapping", READ_IF, "null", FAMILY_SOFTCAPS },
@@ -72,9 +77,20 @@ static const struct key {
 	{ "use_bias", READ_IF, "false", FAMILY_USE_BIAS },
 	{ "attention_out_bias", ONLY, "false", 0 },        /* Seed-OSS */
 	{ "qkv_bias", ONLY, "false", 0 },                  /* InternLM 3 */
+	/* What says which form of a family a model has (family.c), where the form is not ours */
 	{ "qk_layernorm", ONLY, "false", 0 },              /* StableLM, Phi */
+	{ "use_qk_norm", ONLY, "false", 0 },
+	{ "qk_norm", ONLY, "false", 0 },                   /* Apertus, these two */
+	{ "post_norm", ONLY, "false", 0 },
 	{ "use_parallel_residual", ONLY, "false", 0 },     /* StableLM */
-	{ "clip_qkv", ONLY, "null", 0 },                   /* OLMo */
+	{ "new_decoder_architecture", ONLY, "false", 0 },  /* Falcon, these six */
+	{ "num_ln_in_parallel_attn", ONLY, "null", 0 },
+	{ "alibi", ONLY, "false", 0 },
+	{ "multi_query", ONLY, "true", 0 },
+	{ "parallel_attn", ONLY, "true", 0 },
+	{ "ff_factor", ONLY, "4", 0 },
+	{ "apply_residual_connection_post_layernorm", ONLY, "false", 0 },
+	{ "clip_qkv", READ_IF, "null", FAMILY_CLIP },      /* OLMo */
 	{ "norm_type", ONLY, "\"layer_norm\"", 0 },        /* StarCoder2, these two */
 	{ "mlp_type", ONLY, "\"default\"", 0 },
 	{ "logit_scale", READ_IF, "1", FAMILY_LOGIT_SCALE },
@@ -91,10 +107,20 @@ static const struct key {
 	{ "residual_multiplier", READ_IF, "1", FAMILY_MULTIPLIERS },
 	{ "attention_multiplier", READ_IF, "null", FAMILY_MULTIPLIERS },
 	{ "logits_scaling", READ_IF, "1", FAMILY_MULTIPLIERS },
+	{ "scale_emb", READ_IF, "1", FAMILY_DEPTH_SCALES },
+	{ "scale_depth", READ_IF, "null", FAMILY_DEPTH_SCALES },
+	{ "dim_model_base", READ_IF, "null", FAMILY_DEPTH_SCALES },
+	/* of a network beside the model that drafts tokens for it (MiniCPM 4) */
+	{ "mup_denominator", READ_IF, "null", FAMILY_DEPTH_SCALES },
+	{ "qk_norm_type", ONLY, "\"per_layer\"", 0 },      /* MiniMax-M2, these six */
+	{ "use_routing_bias", ONLY, "true", 0 },
+	{ "shared_intermediate_size", ONLY, "0", 0 },
+	{ "layernorm_full_attention_beta", ONLY, "1", 0 },
+	{ "layernorm_linear_attention_beta", ONLY, "1", 0 },
+	{ "layernorm_mlp_beta", ONLY, "1", 0 },
 	{ "full_attn_mod", ONLY, "1", 0 },                 /* Phi-4-mini */
 	{ "interpolate_factor", ONLY, "1", 0 },
 	{ "lm_head_bias", ONLY, "false", 0 },
-	{ "use_qk_norm", ONLY, "false", 0 },
 	{ "add_cross_attention", ONLY, "false", 0 },
 	{ "is_encoder_decoder", ONLY, "false", 0 },
 	{ "pruned_heads", ONLY, "{}", 0 },
@@ -117,6 +143,8 @@ static const struct key {
 	{ "pretraining_tp", IGNORE, NULL, 0 },            /* sums in another order */
 	{ "max_sequence_length", IGNORE, NULL, 0 },        /* first Llama conversions */
 	{ "model_max_length", IGNORE, NULL, 0 },           /* Command R */
+	{ "shared_moe_mode", IGNORE, NULL, 0 },            /* MiniMax-M2 has no such network */
+	{ "mlp_intermediate_size", IGNORE, NULL, 0 },
 	/* training */
 	{ "tie_encoder_decoder", IGNORE, NULL, 0 },
 	{ "tf_legacy_loss", IGNORE, NULL, 0 },
@@ -188,7 +216,7 @@ check_auto_map(struct config *c, const json_t *map)
 
 	if (class != NULL && (dot = strrchr(class, '.')) != NULL)
 		class = dot + 1;
-	if (class != NULL && strcmp(class, c->family->architecture) == 0)
+	if (class != NULL && config_is_class(c, class))
 		return MODEL_OK;
 	return config_hint(c, "auto_map", UNSUPPORTED(c, "auto_map: the model has its own code, "
 	    "which may change the arithmetic"));
@@ -200,7 +228,7 @@ check_activation(struct config *c, const char *name, const json_t *v)
 {
 	static const char *const names[] = { [ACT_SILU] = "\"silu\"",
 		[ACT_GELU_TANH] = "\"gelu_pytorch_tanh\"", [ACT_GELU] = "\"gelu\"",
-		[ACT_RELU2] = "\"relu2\"" };
+		[ACT_RELU2] = "\"relu2\"", [ACT_XIELU] = "\"xielu\"" };
 	char text[64];
 
 	if (config_has(v, names[c->family->act]) ||
@@ -208,6 +236,21 @@ check_activation(struct config *c, const char *name, const json_t *v)
 		return MODEL_OK;
 	return config_hint(c, name, UNSUPPORTED(c, "%s %s is not supported", name,
 	    config_show(v, text, sizeof text)));
+}
+
+/* MiniMax's kinds of attention by layer: 1 is the usual one. */
+static int
+check_attention_kinds(struct config *c, const char *name, const json_t *list)
+{
+	size_t i;
+
+	for (i = 0; i < json_array_size(list); i++)
+		if (!config_has(json_array_get(list, i), "1"))
+			break;
+	if (json_is_array(list) && i == json_array_size(list))
+		return MODEL_OK;
+	return config_hint(c, name, UNSUPPORTED(c, "%s: layers with linear attention are not "
+	    "supported", name));
 }
 
 static int
@@ -223,6 +266,8 @@ check_key(struct config *c, const char *name, const json_t *v)
 		return check_auto_map(c, v);
 	if (strcmp(name, "hidden_act") == 0 || strcmp(name, "hidden_activation") == 0)
 		return check_activation(c, name, v);
+	if (strcmp(name, "attn_type_list") == 0)
+		return check_attention_kinds(c, name, v);
 	for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
 		if (strcmp(keys[i].name, name) == 0)
 			break;

@@ -1,6 +1,7 @@
 /* config_kind.c - what a model is, and in clear words what it is when we do not compute it */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "model/config_internal.h"
 
@@ -18,12 +19,9 @@ static const struct { const char *begins, *what; } others[] = {
 	{ "qwen3_vl", "images and text" }, { "gemma3n", "images, sound and text" },
 	{ "mistral3", "images and text; its text part is mistral or ministral3" },
 	{ "llama4", "images and text, a mixture of experts" },
-	{ "phimoe", "a mixture of experts" },
 	{ "deepseek", "latent attention and a mixture of experts" },
-	{ "kimi_k2", "latent attention and a mixture of experts" },
 	{ "glm_moe_dsa", "latent attention and a mixture of experts" },
-	{ "glm4_moe_lite", "latent attention and a mixture of experts" },
-	{ "minicpm3", "latent attention" }, { "mistral4", "latent attention" },
+	{ "mistral4", "latent attention" },
 	{ "youtu", "latent attention" },
 	{ "hunyuan_v1_moe", "a mixture of experts" }, { "exaone_moe", "a mixture of experts" },
 	{ "cohere2_moe", "a mixture of experts" }, { "solar_open", "a mixture of experts" },
@@ -31,17 +29,16 @@ static const struct { const char *begins, *what; } others[] = {
 	{ "lfm2_moe", "convolutions besides a cache, a mixture of experts" },
 	{ "hunyuan_v1_dense", "norms of queries and keys behind rotary embedding" },
 	{ "nanochat", "norms of queries and keys behind rotary embedding" },
-	{ "apertus", "xIELU, an activation with parameters" },
-	{ "gpt_neox", "queries, keys and values of a head stand together in one matrix" },
-	{ "falcon", "queries, keys and values of a head stand together in one matrix" },
-	{ "internlm2", "queries, keys and values of a head stand together in one matrix" },
+	{ "apertus1p5", "another form of Apertus" },
+	{ "RefinedWeb", "Falcon under its first name: want falcon, as transformers has it" },
 	{ "chatglm", "the first form of GLM-4: want glm, as transformers has it" },
 	{ "mistral_large4", "latent attention" }, { "hy_v3", "a mixture of experts" },
 	{ "afmoe", "a mixture of experts" }, { "kimi_k25", "images and text" },
 	{ "bitnet", "ternary weights" }, { "doge", "masks that depend on values" },
 	{ "diffllama", "differences of attention" },
 	{ "granite_swa", "attention sinks" }, { "nemotron-nas", "layers that differ in shape" },
-	{ "minicpm", "code of its own" }, { "mimo", "code of its own" },
+	{ "minicpmv", "images and text" }, { "minicpmo", "images, sound and text" },
+	{ "minicpm_sala", "linear attention" }, { "mimo_v2", "a mixture of experts" },
 	{ "baichuan", "code of its own" },
 	{ "gpt_bigcode", "learned positions" }, { "gpt_neo", "learned positions" },
 	{ "qwen3_next", "linear attention, a mixture of experts" },
@@ -56,7 +53,6 @@ static const struct { const char *begins, *what; } others[] = {
 	{ "kimi_linear", "linear attention, a mixture of experts" },
 	{ "bailing_hybrid", "linear attention, a mixture of experts" },
 	{ "minimax", "linear attention, a mixture of experts" },
-	{ "minimax_m2", "a mixture of experts" },
 	{ "gemma4", "layers that share keys and values, embeddings in each layer" },
 	{ "gemma3", "images and text; its text part is gemma3_text" },
 	{ "gpt2", "learned positions" },
@@ -90,6 +86,13 @@ ends_with(const char *text, const char *tail)
 	return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
+/* Files of Phi-3.5-MoE have the name in other letters than transformers (PhiMoE). */
+int
+config_is_class(const struct config *c, const char *name)
+{
+	return strcasecmp(name, c->family->architecture) == 0;
+}
+
 /* "architectures" names classes; one must be the family's causal language model. */
 static int
 check_architectures(struct config *c)
@@ -103,8 +106,7 @@ check_architectures(struct config *c)
 		return MODEL_OK;
 	for (i = 0; i < json_array_size(list); i++) {
 		v = json_array_get(list, i);
-		if (json_is_string(v) && strcmp(name = json_string_value(v),
-		    c->family->architecture) == 0)
+		if (json_is_string(v) && config_is_class(c, name = json_string_value(v)))
 			return MODEL_OK;
 	}
 	config_show(list, text, sizeof text);
@@ -166,14 +168,44 @@ rename_keys(struct config *c)
 	return MODEL_OK;
 }
 
-/* Without scaling, transformers takes one of its own for gpt-oss, which its files always name. */
-static int
-check_scaling(struct config *c)
+/* c->family <- the form of the family that the configuration names. What has been understood goes:
+ * what is left of these keys is refused (config_keys.c). */
+static void
+take_switches(struct config *c)
 {
-	if (c->family->names->sinks == NULL || config_get(c->json, "rope_scaling") != NULL ||
-	    config_get(c->json, "rope_parameters") != NULL)
-		return MODEL_OK;
-	return BAD(c, "no \"rope_scaling\", which a model of type %s has", c->family->type);
+	const struct family_switch *s = c->family->switches;
+
+	while (s != NULL && s->key != NULL) {
+		if (!config_has(config_get(c->json, s->key), s->value)) {
+			s++;
+			continue;
+		}
+		json_object_del(c->json, s->key);
+		if (s->to != NULL)
+			c->family = s->to;
+		s = c->family->switches;
+	}
+}
+
+/* Without these transformers takes values of its own, which published files always name. */
+static int
+check_named(struct config *c)
+{
+	static const struct { const char *type, *key, *other; } named[] = {
+		{ "gpt_oss", "rope_scaling", "rope_parameters" },
+		{ "cwm", "rope_scaling", "rope_parameters" },
+		{ "apertus", "rope_scaling", "rope_parameters" },
+		{ "cwm", "layer_types", "layer_types" },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof named / sizeof named[0]; i++)
+		if (strcmp(named[i].type, c->family->type) == 0 &&
+		    config_get(c->json, named[i].key) == NULL &&
+		    config_get(c->json, named[i].other) == NULL)
+			return BAD(c, "no \"%s\", which a model of type %s has", named[i].key,
+			    c->family->type);
+	return MODEL_OK;
 }
 
 /* The kind comes first: a model of another kind is not to be refused for its first unknown key. */
@@ -189,7 +221,8 @@ config_kind(struct config *c)
 		return unknown_type(c, type);
 	if ((rc = check_architectures(c)) != MODEL_OK || (rc = rename_keys(c)) != MODEL_OK)
 		return rc;
-	if ((rc = check_scaling(c)) != MODEL_OK)
+	take_switches(c);
+	if ((rc = check_named(c)) != MODEL_OK)
 		return rc;
 	return check_quantised(c);
 }

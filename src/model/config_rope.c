@@ -13,6 +13,9 @@ get_theta(struct config *c, const json_t *object, double *theta)
 	return config_real(c, object, "rope_theta", 1, 1e15, theta);
 }
 
+/* Of short and long texts, in place of an attention factor: Phi-3.5-MoE */
+#define MSCALES "short_mscale", "long_mscale"
+
 /* Of queries, by their position: Ministral 3 */
 #define BETA "llama_4_scaling_beta"
 #define MOST "max_position_embeddings"
@@ -117,6 +120,23 @@ read_factors(struct config *c, const json_t *rope, const char *where, const char
 	return MODEL_OK;
 }
 
+/* One factor is for texts of any length here; published files have the same number twice. */
+static int
+read_mscales(struct config *c, const json_t *rope, const char *where, struct kv_model *id)
+{
+	static const char *const keys[] = { MSCALES };
+	double of_short, of_long;
+	int rc;
+
+	if ((rc = need_real(c, rope, where, keys[0], &of_short)) != MODEL_OK ||
+	    (rc = need_real(c, rope, where, keys[1], &of_long)) != MODEL_OK)
+		return rc;
+	if (of_short != of_long)
+		return UNSUPPORTED(c, "%s: %s and %s differ", where, keys[0], keys[1]);
+	id->rope_attention_factor = of_short;
+	return MODEL_OK;
+}
+
 /* Phi-3: original_max_position_embeddings stands beside the object, and factor follows. */
 static int
 read_longrope(struct config *c, const json_t *rope, const char *where, struct model *m,
@@ -141,6 +161,8 @@ read_longrope(struct config *c, const json_t *rope, const char *where, struct mo
 	    sqrt(1 + log(factor) / log(id->rope_original_max_position));
 	id->rope_n_factors = (id->rope_width != 0 ? id->rope_width : id->head_width) / 2;
 	m->rope_switch = id->rope_original_max_position;
+	if (strcmp(c->family->type, "phimoe") == 0)
+		return read_mscales(c, rope, where, id);
 	return config_real(c, rope, "attention_factor", 1e-6, 1e6, &id->rope_attention_factor);
 }
 
@@ -168,7 +190,7 @@ static const struct type {
 	{ "llama3", KV_ROPE_LLAMA3, read_llama3, { "factor", "low_freq_factor",
 	    "high_freq_factor", "original_max_position_embeddings" } },
 	{ "longrope", KV_ROPE_LONGROPE, read_nothing, { "short_factor", "long_factor", "factor",
-	    "attention_factor", "original_max_position_embeddings" } },
+	    "attention_factor", "original_max_position_embeddings", MSCALES } },
 	{ "su", KV_ROPE_LONGROPE, read_nothing, { "short_factor", "long_factor", "factor",
 	    "attention_factor", "original_max_position_embeddings" } },
 	{ "yarn", KV_ROPE_YARN, read_yarn, { "factor", "original_max_position_embeddings",
@@ -203,8 +225,10 @@ check_rope_keys(struct config *c, json_t *rope, const char *where, const struct 
 	/* Ministral 3: a copy of what stands beside the object */
 	const int copy = (c->family->flags & FAMILY_QUERY_BETA) != 0 &&
 	    json_equal(json_object_get(rope, MOST), json_object_get(c->json, MOST));
+	static const char *const mscales[] = { MSCALES };
 	const char *name;
 	json_t *v;
+	size_t i;
 
 	json_object_foreach(rope, name, v) {
 		if (!is_among(name, any) && !is_among(name, type->keys) && !json_is_null(v) &&
@@ -216,6 +240,10 @@ check_rope_keys(struct config *c, json_t *rope, const char *where, const struct 
 	if (v != NULL && !config_has(v, "1") && !(c->family->flags & FAMILY_ROPE_WIDTH))
 		return hint_within(c, where, "partial_rotary_factor", UNSUPPORTED(c,
 		    "%s: partial_rotary_factor is not 1", where));
+	for (i = 0; i < sizeof mscales / sizeof mscales[0]; i++)
+		if (config_get(rope, mscales[i]) != NULL && strcmp(c->family->type, "phimoe") != 0)
+			return hint_within(c, where, mscales[i], UNSUPPORTED(c, "%s: models of "
+			    "type %s have no %s", where, c->family->type, mscales[i]));
 	v = config_get(rope, BETA);
 	if (v != NULL && !config_has(v, "0") && !(c->family->flags & FAMILY_QUERY_BETA))
 		return hint_within(c, where, BETA, UNSUPPORTED(c, "%s: models of type %s have no "
@@ -290,6 +318,20 @@ same_scaling(const struct kv_model *a, const struct kv_model *b)
 	return kv_model_diff(&x, &y, "", "", text, sizeof text) == 0;
 }
 
+/* *width <- rotary_dim, MiniMax-M2's word for how many channels are rotated, where it is given */
+static int
+read_channels(struct config *c, const struct kv_model *id, uint32_t *width)
+{
+	const json_t *part = config_get(c->json, "partial_rotary_factor");
+	const uint32_t otherwise = *width;
+	int rc = config_count(c, c->json, "rotary_dim", id->head_width, otherwise, width);
+
+	if (rc == MODEL_OK && part != NULL && *width != otherwise)
+		return BAD(c, "rotary_dim is %u, and partial_rotary_factor says %u", *width,
+		    otherwise);
+	return rc;
+}
+
 /* partial_rotary_factor, in rope_parameters or beside it: the share of each head that is rotated */
 static int
 read_width(struct config *c, struct kv_model *id)
@@ -305,6 +347,8 @@ read_width(struct config *c, struct kv_model *id)
 	    (rc = config_real(c, rope, "partial_rotary_factor", 1e-3, 1, &part)) != MODEL_OK)
 		return rc;
 	width = (uint32_t)(id->head_width * part);
+	if ((rc = read_channels(c, id, &width)) != MODEL_OK)
+		return rc;
 	if (width % 2 != 0 || width == 0)
 		return BAD(c, "partial_rotary_factor %g of head width %u is %u channels: rotary "
 		    "embedding rotates pairs", part, id->head_width, width);

@@ -44,6 +44,34 @@ read_granite(struct config *c, struct model *m)
 	return MODEL_OK;
 }
 
+/* MiniCPM's, whose files have all three: of embeddings; of what layers add, by the number of
+ * layers; and of logits, by the width. */
+static int
+read_depth_scales(struct config *c, struct model *m)
+{
+	static const char *const keys[] = { "scale_emb", "scale_depth", "dim_model_base" };
+	struct kv_model *id = &m->id;
+	double embedding = 1, depth = 1, base = 1;
+	size_t i;
+	int rc;
+
+	for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
+		if (config_get(c->json, keys[i]) == NULL)
+			return BAD(c, "no \"%s\"", keys[i]);
+	if ((rc = config_real(c, c->json, keys[0], 1e-6, 1e6, &embedding)) != MODEL_OK ||
+	    (rc = config_real(c, c->json, keys[1], 1e-6, 1e6, &depth)) != MODEL_OK ||
+	    (rc = config_real(c, c->json, keys[2], 1, 1 << 24, &base)) != MODEL_OK)
+		return rc;
+	depth /= sqrt(id->layers);
+	m->embedding_scale = (float)embedding;
+	m->residual_scale = (float)depth;
+	m->logits_scale = (float)(base / id->hidden);
+	id->embedding_multiplier = embedding == 1 ? 0 : embedding;
+	id->residual_multiplier = depth == 1 ? 0 : depth;
+	id->logits_scaling = base == id->hidden ? 0 : id->hidden / base;
+	return MODEL_OK;
+}
+
 /* Queries are divided by the root of a number of their own (Gemma 2). */
 static int
 read_query_scalar(struct config *c, struct model *m)
@@ -79,12 +107,19 @@ int
 config_multipliers(struct config *c, struct model *m)
 {
 	const unsigned flags = c->family->flags;
+	double clip = 0;
 	int rc;
 
 	m->embedding_scale = m->query_scale = m->residual_scale = m->logits_scale = 1;
 	m->id.attention_sinks = c->family->names->sinks != NULL;
+	if ((flags & FAMILY_CLIP) &&
+	    (rc = config_real(c, c->json, "clip_qkv", 1e-6, 1e6, &clip)) != MODEL_OK)
+		return rc;
+	m->clip = (float)clip;
 	if (flags & FAMILY_MULTIPLIERS)
 		return read_granite(c, m);
+	if (flags & FAMILY_DEPTH_SCALES)
+		return read_depth_scales(c, m);
 	if ((flags & FAMILY_LOGIT_SCALE) && (rc = read_logit_scale(c, m)) != MODEL_OK)
 		return rc;
 	if ((flags & FAMILY_QUERY_SCALAR) && (rc = read_query_scalar(c, m)) != MODEL_OK)

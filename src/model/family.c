@@ -17,6 +17,7 @@
 #define GEMMA (FAMILY_NORM_FROM_1 | FAMILY_ROOT_OF_WIDTH | NEEDS_KV)
 #define GEMMA2 (FAMILY_ATTENTION_BIAS | FAMILY_QUERY_SCALAR | FAMILY_SOFTCAPS | WINDOW | TYPES)
 #define BIASES (FAMILY_ATTENTION_BIAS | FAMILY_MLP_BIAS)
+#define LATENT (FAMILY_LATENT | FAMILY_ADJACENT | FAMILY_ATTENTION_BIAS)
 
 #define FILES \
 	.embed = "model.embed_tokens", .layers = "model.layers", .norm = "model.norm", \
@@ -25,12 +26,20 @@
 	.q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj", \
 	.o = "self_attn.o_proj"
 #define HEAD_NORMS .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
+/* one for each head, behind a number */
+#define NORM_LISTS \
+	.q_norm = "self_attn.q_layernorm.norms", .k_norm = "self_attn.k_layernorm.norms"
 #define GATED .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
 #define STACKED_GATE .gate_up = "mlp.gate_up_proj", .down = "mlp.down_proj"
 #define NO_GATE .up = "mlp.up_proj", .down = "mlp.down_proj"
 /* one norm before both, which run beside each other */
 #define BOTH .attention_norm = "input_layernorm", .ffn_norm = "input_layernorm"
 #define BEFORE .attention_norm = "input_layernorm", .ffn_norm = "post_attention_layernorm"
+#define TO_4H .up = "mlp.dense_h_to_4h", .down = "mlp.dense_4h_to_h"
+#define FALCON \
+	.embed = "transformer.word_embeddings", .layers = "transformer.h", \
+	.norm = "transformer.ln_f", .head = "lm_head", \
+	.qkv = "self_attention.query_key_value", .o = "self_attention.dense", TO_4H
 #define AFTER \
 	.attention_adds = "post_attention_layernorm", .ffn_adds = "post_feedforward_layernorm"
 #define AROUND \
@@ -50,6 +59,18 @@ static const struct tensor_names
 	starcoder2 = { FILES, ATTENTION, .up = "mlp.c_fc", .down = "mlp.c_proj", BEFORE },
 	latent = { FILES, GATED, BEFORE },
 	parallel = { FILES, ATTENTION, GATED, BOTH },
+	parallel_normed = { FILES, ATTENTION, HEAD_NORMS, GATED, BOTH },
+	stablelm_normed = { FILES, ATTENTION, NORM_LISTS, GATED, BEFORE },
+	stablelm_parallel_normed = { FILES, ATTENTION, NORM_LISTS, GATED, BOTH },
+	gpt_neox = { .embed = "gpt_neox.embed_in", .layers = "gpt_neox.layers",
+	    .norm = "gpt_neox.final_layer_norm", .head = "embed_out",
+	    .qkv = "attention.query_key_value", .o = "attention.dense", TO_4H, BEFORE },
+	falcon_one_norm = { FALCON, BOTH },
+	falcon_two_norms = { FALCON, .attention_norm = "ln_attn", .ffn_norm = "ln_mlp" },
+	internlm2 = { .embed = "model.tok_embeddings", .layers = "model.layers",
+	    .norm = "model.norm", .head = "output", .qkv = "attention.wqkv", .o = "attention.wo",
+	    .gate = "feed_forward.w1", .up = "feed_forward.w3", .down = "feed_forward.w2",
+	    .attention_norm = "attention_norm", .ffn_norm = "ffn_norm" },
 	phi = { .embed = "model.embed_tokens", .layers = "model.layers",
 	    .norm = "model.final_layernorm", .head = "lm_head", .q = "self_attn.q_proj",
 	    .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.dense",
@@ -60,6 +81,8 @@ static const struct tensor_names
 	    .o = "attn.attention.out_proj", .gate = "mlp.c_fc_0", .up = "mlp.c_fc_1",
 	    .down = "mlp.c_proj", .attention_norm = "ln_1", .ffn_norm = "ln_2" },
 	after = { FILES, ATTENTION, HEAD_NORMS, GATED, AFTER },
+	apertus = { FILES, ATTENTION, HEAD_NORMS, NO_GATE,
+	    .attention_norm = "attention_layernorm", .ffn_norm = "feedforward_layernorm" },
 	around = { FILES, ATTENTION, GATED, AROUND },
 	gemma3 = { FILES, ATTENTION, HEAD_NORMS, GATED, AROUND };
 
@@ -85,6 +108,9 @@ static const struct expert_names
 	    .shared_up = "mlp.shared_expert.up_proj", .shared_down = "mlp.shared_expert.down_proj",
 	    .shared_score = "mlp.shared_expert_gate" },
 	mixtral_experts = { .router = "block_sparse_moe.gate",
+	    .experts = "block_sparse_moe.experts", .gate = "w1", .up = "w3", .down = "w2" },
+	minimax_experts = { .router = "block_sparse_moe.gate",
+	    .correction = "block_sparse_moe.e_score_correction_bias",
 	    .experts = "block_sparse_moe.experts", .gate = "w1", .up = "w3", .down = "w2" },
 	granite_experts = { GRANITE_EXPERTS },
 	granite_shared = { GRANITE_EXPERTS, .shared_gate_up = "shared_mlp.input_linear",
@@ -116,7 +142,12 @@ static const struct family_experts
 	dots1 = { DEEPSEEK_ROUTER, 0, 0, 0, 0, ROUTER_SIGMOID, 0, &shared_experts },
 	deepseek_v2 = { EXPERTS_WIDTH | EXPERTS_FIRST | EXPERTS_GROUPS | EXPERTS_SCALE |
 	    EXPERTS_SHARED | EXPERTS_METHOD, 64, 0, 2, 0, ROUTER_SOFTMAX, 0, &shared_experts },
-	deepseek_v3 = { DEEPSEEK_ROUTER, 256, 8, 1, 3, ROUTER_SIGMOID, 1, &shared_experts };
+	deepseek_v3 = { DEEPSEEK_ROUTER, 256, 8, 1, 3, ROUTER_SIGMOID, 1, &shared_experts },
+	glm4_moe_lite = { DEEPSEEK_ROUTER | EXPERTS_TYPES, 64, 4, 1, 1, ROUTER_SIGMOID, 1,
+	    &shared_experts },
+	phimoe = { EXPERTS_JITTER, 16, 2, 0, 0, ROUTER_NEAR, 0, &mixtral_experts },
+	minimax_m2 = { EXPERTS_METHOD | EXPERTS_CORRECTED, 256, 8, 0, 0, ROUTER_SIGMOID, 1,
+	    &minimax_experts };
 
 static const struct key_alias
 	gpt_oss_keys[] = { { "num_local_experts", "num_experts" },
@@ -134,9 +165,75 @@ static const struct key_alias
 	    { "layer_norm_epsilon", "rms_norm_eps" }, { NULL, NULL } },
 	stablelm_keys[] = { { "layer_norm_eps", "rms_norm_eps" },
 	    { "use_qkv_bias", "attention_bias" }, { NULL, NULL } },
+	gpt_neox_keys[] = { { "layer_norm_eps", "rms_norm_eps" },
+	    { "rotary_pct", "partial_rotary_factor" }, { "rotary_emb_base", "rope_theta" },
+	    { NULL, NULL } },
+	falcon_keys[] = { { "layer_norm_epsilon", "rms_norm_eps" }, { "bias", "use_bias" },
+	    { "num_kv_heads", "num_key_value_heads" }, { "activation", "hidden_act" },
+	    { "ffn_hidden_size", "intermediate_size" }, { NULL, NULL } },
+	internlm2_keys[] = { { "bias", "attention_bias" }, { NULL, NULL } },
 	exaone_keys[] = { { "num_layers", "num_hidden_layers" },
 	    { "layer_norm_epsilon", "rms_norm_eps" }, { "activation_function", "hidden_act" },
 	    { NULL, NULL } };
+
+/* What all forms of a family have */
+#define GLM4_MOE "glm4_moe", "Glm4MoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN | \
+	FAMILY_ROPE_WIDTH | NEEDS_KV, \
+	.rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .experts = &glm4_moe, .aliases = routed_experts
+#define COHERE_1 "cohere", "CohereForCausalLM", COHERE, \
+	.tied = 1, .eps = 1e-5, .theta = 5e5, .norm = NORM_LAYER, .aliases = layer_norm_eps
+#define STABLELM(more) "stablelm", "StableLmForCausalLM", FAMILY_ATTENTION_BIAS | \
+	FAMILY_O_PLAIN | FAMILY_ROPE_WIDTH | (more), \
+	.rope_part = 0.25, .eps = 1e-5, .theta = 1e4, .norm = NORM_LAYER_BIASED, \
+	.aliases = stablelm_keys
+#define GPT_NEOX(more) "gpt_neox", "GPTNeoXForCausalLM", FAMILY_ATTENTION_BIAS | \
+	FAMILY_NETWORK_BIAS | FAMILY_TOGETHER | FAMILY_ROPE_WIDTH | (more), \
+	.biased = 1, .rope_part = 0.25, .eps = 1e-5, .theta = 1e4, .names = &gpt_neox, \
+	.act = ACT_GELU, .norm = NORM_LAYER_BIASED, .aliases = gpt_neox_keys
+#define FALCON_1 "falcon", "FalconForCausalLM", FAMILY_USE_BIAS | FAMILY_TOGETHER | \
+	FAMILY_PARALLEL, \
+	.ffn_times = 4, .tied = 1, .eps = 1e-5, .theta = 1e4, .act = ACT_GELU, \
+	.norm = NORM_LAYER_BIASED, .aliases = falcon_keys
+
+#define PHIMOE(more) "phimoe", "PhimoeForCausalLM", FAMILY_ATTENTION_BIAS | WINDOW | NEEDS_KV | \
+	(more), \
+	.eps = 1e-5, .theta = 1e6, .names = &usual, .norm = NORM_LAYER_BIASED, \
+	.experts = &phimoe, .aliases = local_experts
+
+static const struct family
+	phimoe_head_bias = { PHIMOE(FAMILY_HEAD_BIAS) },
+	glm4_moe_normed = { GLM4_MOE, .names = &head_norms },
+	cohere_normed = { COHERE_1, .names = &parallel_normed, .head_norm = HEAD_NORM_OWN },
+	stablelm_12b = { STABLELM(FAMILY_PARALLEL), .names = &stablelm_parallel_normed,
+	    .head_norm = HEAD_NORM_OWN },
+	stablelm_in_turn = { STABLELM(0), .names = &stablelm_normed, .head_norm = HEAD_NORM_OWN },
+	gpt_neox_in_turn = { GPT_NEOX(0) },
+	falcon_11b = { FALCON_1, .names = &falcon_one_norm };
+
+/* The forms of a family. What its files leave out is as in the form in the table. */
+static const struct family_switch
+	glm4_moe_forms[] = { { "use_qk_norm", "true", &glm4_moe_normed }, { NULL, NULL, NULL } },
+	cohere_forms[] = { { "use_qk_norm", "true", &cohere_normed }, { NULL, NULL, NULL } },
+	stablelm_parallel_forms[] = { { "qk_layernorm", "true", &stablelm_12b },
+	    { NULL, NULL, NULL } },
+	gpt_neox_forms[] = { { "use_parallel_residual", "true", NULL },
+	    { "use_parallel_residual", "false", &gpt_neox_in_turn }, { NULL, NULL, NULL } },
+	falcon_40b_forms[] = { { "num_ln_in_parallel_attn", "1", &falcon_11b },
+	    { "num_ln_in_parallel_attn", "2", NULL }, { NULL, NULL, NULL } },
+	phimoe_forms[] = { { "lm_head_bias", "true", &phimoe_head_bias }, { NULL, NULL, NULL } },
+	apertus_forms[] = { { "qk_norm", "true", NULL }, { NULL, NULL, NULL } },
+	minimax_m2_forms[] = { { "use_qk_norm", "true", NULL }, { NULL, NULL, NULL } };
+
+static const struct family
+	stablelm_parallel = { STABLELM(FAMILY_PARALLEL), .names = &parallel,
+	    .switches = stablelm_parallel_forms },
+	falcon_40b = { FALCON_1, .names = &falcon_two_norms, .switches = falcon_40b_forms };
+
+static const struct family_switch
+	stablelm_forms[] = { { "use_parallel_residual", "true", &stablelm_parallel },
+	    { "qk_layernorm", "true", &stablelm_in_turn }, { NULL, NULL, NULL } },
+	falcon_forms[] = { { "new_decoder_architecture", "true", &falcon_40b },
+	    { NULL, NULL, NULL } };
 
 static const struct family families[] = {
 	{ "gpt_oss", "GptOssForCausalLM", FAMILY_ATTENTION_BIAS | WINDOW | TYPES | NEEDS_KV,
@@ -153,9 +250,9 @@ static const struct family families[] = {
 	    NEEDS_KV,
 	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &head_norms,
 	    .experts = &qwen3_moe, .aliases = local_experts },
-	{ "olmoe", "OlmoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM,
-	    .eps = 1e-5, .theta = 1e4, .names = &head_norms, .experts = &olmoe,
-	    .aliases = local_experts },
+	{ "olmoe", "OlmoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_CLIP,
+	    .eps = 1e-5, .theta = 1e4, .names = &head_norms, .head_norm = HEAD_NORM_WIDE,
+	    .experts = &olmoe, .aliases = local_experts },
 	{ "granitemoe", "GraniteMoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_MULTIPLIERS,
 	    .eps = 1e-6, .theta = 1e4, .names = &usual, .experts = &granitemoe,
 	    .aliases = granite_keys },
@@ -163,13 +260,16 @@ static const struct family families[] = {
 	    FAMILY_MULTIPLIERS,
 	    .eps = 1e-6, .theta = 1e4, .names = &usual, .experts = &granitemoeshared,
 	    .aliases = granite_keys },
-	{ "glm4_moe", "Glm4MoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN |
-	    FAMILY_ROPE_WIDTH | NEEDS_KV,
-	    .rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .names = &usual, .experts = &glm4_moe,
-	    .aliases = routed_experts },
+	{ GLM4_MOE, .names = &usual, .switches = glm4_moe_forms },
+	{ "minimax_m2", "MiniMaxM2ForCausalLM", FAMILY_ROPE_WIDTH | FAMILY_PREDICTS |
+	    NEEDS_KV,
+	    .head_width = 128, .eps = 1e-6, .theta = 5e6, .names = &head_norms,
+	    .head_norm = HEAD_NORM_WIDE, .experts = &minimax_m2, .aliases = local_experts,
+	    .switches = minimax_m2_forms },
 	{ "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", FAMILY_ADJACENT | NEEDS_KV,
 	    .tied = 1, .eps = 1e-5, .theta = 5e5, .names = &usual, .experts = &ernie4_5_moe,
 	    .aliases = ernie_keys },
+	{ PHIMOE(0), .switches = phimoe_forms },
 	{ "dots1", "Dots1ForCausalLM", FAMILY_ATTENTION_BIAS | NEEDS_KV,
 	    .eps = 1e-6, .theta = 1e4, .names = &head_norms, .experts = &dots1,
 	    .aliases = routed_experts },
@@ -179,9 +279,13 @@ static const struct family families[] = {
 	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "ministral", "MinistralForCausalLM", WINDOW | TYPES | NEEDS_KV,
 	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "cwm", "CwmForCausalLM", FAMILY_MLP_BIAS | WINDOW | TYPES | NEEDS_KV,
+	    .head_width = 128, .window = 8192, .eps = 1e-5, .theta = 1e6, .names = &usual },
 	{ "ministral3", "Ministral3ForCausalLM", WINDOW | FAMILY_QUERY_BETA | NEEDS_KV,
 	    .eps = 1e-5, .theta = 1e6, .names = &usual },
 	{ "qwen2", "Qwen2ForCausalLM", FAMILY_QKV_BIAS | SWITCH | NEEDS_KV,
+	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
+	{ "mimo", "MiMoForCausalLM", FAMILY_QKV_BIAS | SWITCH | FAMILY_PREDICTS | NEEDS_KV,
 	    .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "qwen3", "Qwen3ForCausalLM", FAMILY_ATTENTION_BIAS | SWITCH | NEEDS_KV,
 	    .head_width = 128, .window = 4096, .eps = 1e-6, .theta = 1e4, .names = &head_norms },
@@ -191,11 +295,11 @@ static const struct family families[] = {
 	    .tied = 1, .eps = 1e-6, .theta = 2e6, .names = &usual },
 	{ "granite", "GraniteForCausalLM", BIASES | FAMILY_MULTIPLIERS,
 	    .eps = 1e-6, .theta = 1e4, .names = &usual },
-	{ "olmo2", "Olmo2ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM,
-	    .eps = 1e-5, .theta = 1e4, .names = &after },
-	{ "olmo3", "Olmo3ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_WIDE_NORM | WINDOW | TYPES |
-	    FAMILY_PLAIN_WINDOW,
-	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 5e5, .names = &after },
+	{ "olmo2", "Olmo2ForCausalLM", FAMILY_ATTENTION_BIAS,
+	    .eps = 1e-5, .theta = 1e4, .names = &after, .head_norm = HEAD_NORM_WIDE },
+	{ "olmo3", "Olmo3ForCausalLM", FAMILY_ATTENTION_BIAS | WINDOW | TYPES | FAMILY_PLAIN_WINDOW,
+	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 5e5, .names = &after,
+	    .head_norm = HEAD_NORM_WIDE },
 	{ "exaone4", "Exaone4ForCausalLM", WINDOW | TYPES | FAMILY_WINDOW_ROPE | NEEDS_KV,
 	    .window = 4096, .whole_every = 4, .eps = 1e-5, .theta = 1e4, .names = &after },
 	{ "glm", "GlmForCausalLM", GLM,
@@ -214,6 +318,9 @@ static const struct family families[] = {
 	    .head_width = 128, .eps = 1e-5, .theta = 1e4, .names = &usual },
 	{ "exaone", "ExaoneForCausalLM", NEEDS_KV,
 	    .eps = 1e-5, .theta = 1e4, .names = &exaone, .aliases = exaone_keys },
+	{ "apertus", "ApertusForCausalLM", FAMILY_ATTENTION_BIAS,
+	    .eps = 1e-5, .theta = 1.2e7, .names = &apertus, .act = ACT_XIELU,
+	    .switches = apertus_forms },
 	{ "arcee", "ArceeForCausalLM", BIASES,
 	    .eps = 1e-5, .theta = 1e4, .names = &no_gate, .act = ACT_RELU2 },
 	{ "nemotron", "NemotronForCausalLM", BIASES | FAMILY_ROPE_WIDTH | FAMILY_NORM_FROM_1,
@@ -226,24 +333,34 @@ static const struct family families[] = {
 	    FAMILY_ROPE_WIDTH,
 	    .biased = 1, .rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .names = &phi,
 	    .act = ACT_GELU_TANH, .norm = NORM_LAYER_BIASED, .aliases = layer_norm_eps },
-	{ "stablelm", "StableLmForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN |
-	    FAMILY_ROPE_WIDTH,
-	    .rope_part = 0.25, .eps = 1e-5, .theta = 1e4, .names = &usual,
-	    .norm = NORM_LAYER_BIASED, .aliases = stablelm_keys },
-	{ "olmo", "OlmoForCausalLM", FAMILY_ATTENTION_BIAS,
+	{ STABLELM(0), .names = &usual, .switches = stablelm_forms },
+	{ GPT_NEOX(FAMILY_PARALLEL), .switches = gpt_neox_forms },
+	{ FALCON_1, .kv_heads = 1, .names = &falcon_one_norm, .switches = falcon_forms },
+	{ "internlm2", "InternLM2ForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_TOGETHER,
+	    .eps = 1e-6, .theta = 1e4, .names = &internlm2, .aliases = internlm2_keys },
+	{ "olmo", "OlmoForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_CLIP,
 	    .eps = 1e-5, .theta = 1e4, .names = &usual, .norm = NORM_LAYER_BARE },
-	{ "cohere", "CohereForCausalLM", COHERE,
-	    .tied = 1, .eps = 1e-5, .theta = 5e5, .names = &parallel, .norm = NORM_LAYER,
-	    .aliases = layer_norm_eps },
+	{ COHERE_1, .names = &parallel, .switches = cohere_forms },
 	{ "cohere2", "Cohere2ForCausalLM", COHERE | WINDOW | TYPES | FAMILY_WINDOW_ROPE,
 	    .window = 4096, .whole_every = 4, .tied = 1, .eps = 1e-5, .theta = 1e4,
 	    .names = &parallel, .norm = NORM_LAYER, .aliases = layer_norm_eps },
-	{ "deepseek_v2", "DeepseekV2ForCausalLM", FAMILY_LATENT | BIASES,
+	{ "deepseek_v2", "DeepseekV2ForCausalLM", FAMILY_LATENT | FAMILY_ADJACENT | BIASES,
 	    .eps = 1e-6, .theta = 1e4, .names = &latent, .experts = &deepseek_v2,
 	    .aliases = routed_experts },
-	{ "deepseek_v3", "DeepseekV3ForCausalLM", FAMILY_LATENT | FAMILY_ATTENTION_BIAS,
+	{ "deepseek_v3", "DeepseekV3ForCausalLM", LATENT,
 	    .eps = 1e-6, .theta = 1e4, .names = &latent, .experts = &deepseek_v3,
 	    .aliases = routed_experts },
+	/* DeepSeek-V3 under another name */
+	{ "kimi_k2", "DeepseekV3ForCausalLM", LATENT,
+	    .eps = 1e-6, .theta = 1e4, .names = &latent, .experts = &deepseek_v3,
+	    .aliases = routed_experts },
+	{ "glm4_moe_lite", "Glm4MoeLiteForCausalLM", LATENT,
+	    .eps = 1e-5, .theta = 1e4, .names = &latent, .experts = &glm4_moe_lite,
+	    .aliases = routed_experts },
+	{ "minicpm3", "MiniCPM3ForCausalLM", FAMILY_LATENT | BIASES | FAMILY_DEPTH_SCALES,
+	    .tied = 1, .eps = 1e-5, .theta = 1e4, .names = &latent },
+	{ "minicpm", "MiniCPMForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_DEPTH_SCALES,
+	    .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual },
 	{ "gemma", "GemmaForCausalLM", GEMMA | FAMILY_ATTENTION_BIAS,
 	    .head_width = 256, .tied = 1, .eps = 1e-6, .theta = 1e4, .names = &usual,
 	    .act = ACT_GELU_TANH },

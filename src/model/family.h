@@ -13,7 +13,7 @@ enum {
 	FAMILY_ATTENTION_BIAS = 1 << 0, /* attention_bias says whether q, k, v, o have biases */
 	FAMILY_MLP_BIAS = 1 << 1,       /* mlp_bias the same of gate, up, down */
 	FAMILY_QKV_BIAS = 1 << 2,       /* q, k, v have biases, o has none */
-	FAMILY_WIDE_NORM = 1 << 3,      /* norms of queries and keys are over all heads of a row */
+	FAMILY_TOGETHER = 1 << 3,       /* q, k and v of each KV head are in one matrix */
 	FAMILY_MULTIPLIERS = 1 << 4,    /* of embeddings, attention, residuals, logits */
 	FAMILY_ROPE_WIDTH = 1 << 5,     /* obeys partial_rotary_factor */
 	FAMILY_ROPE_SKIP = 1 << 6,      /* some layers have no rotary embedding */
@@ -35,11 +35,20 @@ enum {
 	FAMILY_HEAD_BIAS = 1 << 22,     /* the head has a bias */
 	FAMILY_PARALLEL = 1 << 23,      /* attention and network read the same stream */
 	FAMILY_LOGIT_SCALE = 1 << 24,   /* logits are multiplied by logit_scale */
+	FAMILY_DEPTH_SCALES = 1 << 25,  /* scale_emb, scale_depth and dim_model_base (MiniCPM) */
+	FAMILY_CLIP = 1 << 26,          /* clip_qkv bounds queries, keys and values */
+	FAMILY_NETWORK_BIAS = 1 << 27,  /* networks have biases, whatever projections have */
+	FAMILY_PREDICTS = 1 << 28,      /* files may have layers that guess further tokens */
 	FAMILY_LATENT = 1 << 30         /* multi-head latent attention */
 };
 
 /* LayerNorm: with weights, with weights and biases, with neither */
 enum family_norm { NORM_RMS, NORM_LAYER, NORM_LAYER_BIASED, NORM_LAYER_BARE };
+
+/* Norms of queries and keys, where tensor_names has them: an RMSNorm of each head, all with the
+ * same weights; one of all heads of a row together; a LayerNorm of each head with weights of its
+ * own */
+enum family_head_norm { HEAD_NORM_ALIKE, HEAD_NORM_WIDE, HEAD_NORM_OWN };
 
 /* A key of config.json under the name that a family has for it */
 struct key_alias {
@@ -49,7 +58,8 @@ struct key_alias {
 /* Tensors, without .weight and .bias; those of a layer are behind LAYERS.NUMBER. NULL: none */
 struct tensor_names {
 	const char *embed, *layers, *norm, *head;
-	/* qkv: q, k and v on top of each other, in place of the three; gate_up the same */
+	/* qkv: q, k and v on top of each other, in place of the three (FAMILY_TOGETHER: of each KV
+	 * head); gate_up the same */
 	const char *q, *k, *v, *qkv, *o, *gate, *up, *gate_up, *down;
 	/* norms before attention and network, of what they add, and of queries and keys */
 	const char *sinks;              /* a vector of the query heads, with no .weight behind it */
@@ -70,7 +80,9 @@ enum {
 	EXPERTS_CORRECTED = 1 << 9,     /* scores are corrected for the choice */
 	EXPERTS_TWO_BEST = 1 << 10,     /* a group has the sum of its two greatest scores */
 	EXPERTS_CLAMPED = 1 << 12,      /* swiglu_limit, swiglu_alpha */
-	EXPERTS_RANGE = 1 << 11         /* moe_layer_start_index, .._end_index, .._interval */
+	EXPERTS_RANGE = 1 << 11,        /* moe_layer_start_index, .._end_index, .._interval */
+	EXPERTS_TYPES = 1 << 13,        /* mlp_layer_types: "dense" or "sparse" */
+	EXPERTS_JITTER = 1 << 14        /* router_jitter_noise says which logits are near */
 };
 
 /* Tensors of experts, behind LAYERS.NUMBER, without .weight. NULL: none */
@@ -102,6 +114,8 @@ struct family {
 	const char *architecture;       /* the causal language model among its classes */
 	unsigned flags;
 	uint32_t head_width;            /* where head_dim is absent; 0: hidden / heads */
+	uint32_t kv_heads;              /* whatever num_key_value_heads says; 0: what it says */
+	uint32_t ffn_times;             /* times hidden_size: where intermediate_size is absent */
 	uint32_t window;                /* where sliding_window is absent; 0: none */
 	/* each so many-th layer sees all where layer_types is absent; 0: none does */
 	uint32_t whole_every;
@@ -113,8 +127,16 @@ struct family {
 	const struct tensor_names *names;
 	enum activation act;            /* of the gate, or of a network without one */
 	enum family_norm norm;
+	enum family_head_norm head_norm;
 	const struct key_alias *aliases;        /* ends with NULL; NULL: none */
 	const struct family_experts *experts;   /* NULL: no mixture of experts */
+	const struct family_switch *switches;   /* ends with key NULL; NULL: none */
+};
+
+/* A key that says which of a family's forms a model has */
+struct family_switch {
+	const char *key, *value;        /* value: JSON */
+	const struct family *to;        /* NULL: the form at hand */
 };
 
 /* NULL: none of that name. */

@@ -349,7 +349,8 @@ run_some(const struct gate *gate, uint32_t l, const float *x, float *xn, uint32_
 	run_project(m->ops, m->dev, both, gate->kind == GATE_SINKS ? 2 : 1, x, &m->layer[l].norm,
 	    xn, N);
 	if (gate->kind == GATE_MLP) {
-		m->ops->activate(m->dev, gate->first, (size_t)N * gate->width, ACT_GELU);
+		m->ops->activate(m->dev, gate->first, (size_t)N * gate->width, ACT_GELU,
+		    NULL);
 		m->ops->matmul(m->dev, gate->scores, gate->first, &w->second, w->second_bias, N, 0);
 	}
 	if (gate->kind == GATE_SINKS)

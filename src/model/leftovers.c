@@ -56,7 +56,8 @@ ends_with(const char *text, const char *tail)
 static int
 is_mask(const struct tensor *t)
 {
-	return ends_with(t->name, "attn.bias") && t->ndim == 4 &&
+	return (ends_with(t->name, "attn.bias") || ends_with(t->name, ".attention.bias")) &&
+	    t->ndim == 4 &&
 	    (strcmp(t->type, "BOOL") == 0 || strcmp(t->type, "U8") == 0);
 }
 
@@ -129,12 +130,14 @@ refuse(const struct tensor *t, size_t n, char *err, size_t errlen)
 }
 
 /* A layer behind the last one, which guesses further tokens (DeepSeek V3's multi-token
- * prediction) */
+ * prediction), or a list of such layers (MiMo) */
 static int
 is_behind(const struct tensor *t, uint32_t layers)
 {
 	unsigned l;
 
+	if (layers != UINT32_MAX && strncmp(t->name, "model.mtp_layers.", 17) == 0)
+		return 1;
 	return sscanf(t->name, "model.layers.%u.", &l) == 1 && l >= layers;
 }
 

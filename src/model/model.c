@@ -25,10 +25,15 @@ struct outer_names {
 static struct outer_names
 outer_names(const struct model *m)
 {
+	const char *head = m->family->names->head;
 	struct outer_names n;
 
+	/* GPT-NeoX and InternLM 2 as newer programs may write them */
+	if (safetensors_find(m->files, tensor_name(m, head, ".weight", n.head)) == NULL &&
+	    safetensors_find(m->files, "lm_head.weight") != NULL)
+		head = "lm_head";
 	tensor_name(m, m->family->names->embed, ".weight", n.embed);
-	tensor_name(m, m->family->names->head, ".weight", n.head);
+	tensor_name(m, head, ".weight", n.head);
 	tensor_name(m, m->family->names->head, ".bias", n.head_bias);
 	tensor_name(m, m->family->names->norm, "", n.norm);
 	return n;

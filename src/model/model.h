@@ -57,8 +57,12 @@ struct model_layer {
 	const struct rotary *rope;
 	uint32_t window;                        /* positions that a query sees; 0: all */
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
+	/* in place of wq, wk, wv: [G][(R + 2)*E][D], of each KV head its queries, key and value;
+	 * out 0: none */
+	struct mat wqkv;
 	struct latent_attention latent;         /* in place of wq, wk, wv; wo is [D][H value] */
 	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
+	const float *bqkv;                      /* of wqkv */
 	const float *sinks;                     /* device f32 [H] of attention; NULL: none */
 	struct ffn ffn;                         /* with experts: what all rows take beside them */
 	struct ffn_bias ffn_bias;
@@ -85,6 +89,7 @@ struct model {
 	/* 1 where there is none: of embeddings, queries (after rotary embedding, so that logits are
 	 * q.k/sqrt(E)), what layers add, logits */
 	float embedding_scale, query_scale, residual_scale, logits_scale;
+	float clip;                             /* bound of queries, keys and values; 0: none */
 	uint32_t latent_query_rank;             /* Q; 0: queries come from the stream itself */
 	int latent_adjacent;                    /* rotated channels stand side by side */
 	/* more than 1: so many KV heads of a cache, id.kv_heads in all, for each of the weights',

@@ -8,7 +8,8 @@ run_norm(const struct ops *o, struct dev *d, float *y, const float *x, const str
     uint32_t N, uint32_t D)
 {
 	if (norm->centred)
-		o->layernorm(d, y, x, norm->w, norm->bias, N, D, norm->eps);
+		o->layernorm(d, y, x, norm->w, norm->bias, norm->heads > 1 ? norm->heads : 1, N, D,
+		    norm->eps);
 	else
 		o->rmsnorm(d, y, x, norm->w, N, D, norm->eps);
 }
@@ -139,7 +140,7 @@ run_ffn_with(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
 
 	if (w->gate.out == 0) {
 		run_project(o, d, &p[1], 1, x, &w->norm, xn, N);
-		o->activate(d, up, (size_t)N * w->up.out, w->act);
+		o->activate(d, up, (size_t)N * w->up.out, w->act, &w->xielu);
 		run_add(o, d, x, up, &w->down, bias->down, r, xn, N);
 		return;
 	}

@@ -16,14 +16,18 @@ enum {
 	EXPERTS_CHOSEN_MOST = 64     /* K */
 };
 
-enum router_scores { ROUTER_SOFTMAX, ROUTER_SIGMOID };
+enum router_scores { ROUTER_SOFTMAX, ROUTER_SIGMOID, ROUTER_NEAR };
 
 /* Which experts a row takes, and with which weights. Its score of an expert is the softmax over all
  * experts, or the sigmoid, of w . x + bias. It takes the experts with the greatest score +
  * correction, of equals the one with the lowest number; where there are groups, of the best groups
  * only. The weight of an expert is its score, divided by the sum of the scores that were chosen
  * where they are renormalised, times scale. (Softmax over the K greatest logits is the softmax over
- * all, renormalised.) */
+ * all, renormalised.)
+ *
+ * ROUTER_NEAR (SparseMixer; Liu et al. 2024, arXiv 2409.12136): scores are the logits s themselves,
+ * and the weight of an expert e is exp(s_e) by the sum of exp(s_i) over the experts i that were not
+ * chosen before it and are near: (s_e - s_i) / max(|s_i|, s_e) <= margin. */
 struct router {
 	struct mat w;                /* [M][D] */
 	const float *bias;           /* device [M]; NULL: none */
@@ -35,6 +39,7 @@ struct router {
 	enum router_scores scores;
 	int renormalise;
 	float scale;
+	float margin;                /* of ROUTER_NEAR */
 };
 
 /* The same matrix of each expert, all of one type: [out][in] */

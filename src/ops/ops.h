@@ -181,10 +181,10 @@ typedef void op_embed_ids(struct dev *, float *x, const struct mat *table, const
 typedef void op_rmsnorm(struct dev *, float *y, const float *x, const float *w, uint32_t N,
     uint32_t D, float eps);
 
-/* y[N][D] <- (x[n] - mean(x[n])) * w[D] / sqrt(var(x[n]) + eps) + bias[D]; bias NULL: none; y may
- * be x */
+/* y[N][D] <- (x[n] - mean(x[n])) * w[n % heads][D] / sqrt(var(x[n]) + eps) + bias[n % heads][D];
+ * heads > 0; bias NULL: none; y may be x */
 typedef void op_layernorm(struct dev *, float *y, const float *x, const float *w,
-    const float *bias, uint32_t N, uint32_t D, float eps);
+    const float *bias, uint32_t heads, uint32_t N, uint32_t D, float eps);
 
 /* y[N][out] <- x[N][in] . w^T (+ bias[out], NULL = none) (+ y when add) */
 typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat *w,
@@ -234,6 +234,9 @@ typedef void op_geglu(struct dev *, float *y, const float *gate, const float *up
 
 /* x[n] <- cap tanh(x[n] / cap), cap > 0 */
 typedef void op_softcap(struct dev *, float *x, size_t n, float cap);
+
+/* x[n] <- the nearest number within +-limit, limit > 0; NaN stays */
+typedef void op_clamp(struct dev *, float *x, size_t n, float limit);
 
 /* y[n] <- a x[n] + b y[n]; y may be x, and is not read if b is 0 */
 typedef void op_mix(struct dev *, float *y, const float *x, size_t n, float a, float b);
@@ -367,8 +370,9 @@ typedef void op_value_norms(struct dev *, float *norms, size_t stride,
     const struct value_outputs *);
 
 /* x[n] <- the activation of x. ACT_GELU: x/2 (1 + erf(x / sqrt(2))); ACT_GELU_TANH: as geglu()'s;
- * ACT_RELU2: max(x, 0)^2; ACT_SILU: as swiglu()'s */
-typedef void op_activate(struct dev *, float *x, size_t n, enum activation);
+ * ACT_RELU2: max(x, 0)^2; ACT_SILU: as swiglu()'s; ACT_XIELU: as struct xielu (host) has it, which
+ * is not read for the others */
+typedef void op_activate(struct dev *, float *x, size_t n, enum activation, const struct xielu *);
 
 /* Gate of Fast KVzip (2026): score[N][G] <- the mean over the R queries of a KV head of
  *
@@ -539,6 +543,7 @@ struct ops {
 	op_swiglu *swiglu;
 	op_geglu *geglu;
 	op_softcap *softcap;
+	op_clamp *clamp;
 	op_mix *mix;
 	op_copy_channels *copy_channels;
 	op_head_products *head_products;

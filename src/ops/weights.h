@@ -28,9 +28,18 @@ struct norm {
 	float eps;
 	int centred;                 /* layernorm() in place of rmsnorm() */
 	const float *bias;           /* of a LayerNorm; NULL: none */
+	/* of a LayerNorm: more than 1: so many weights and biases [heads][in], which rows take in
+	 * turns */
+	uint32_t heads;
 };
 
-enum activation { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_RELU2 };
+enum activation { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_RELU2, ACT_XIELU };
+
+/* xIELU (Huang and Schlag 2024, arXiv 2411.13010): positive x^2 + beta x above 0, else negative
+ * (exp(min(x, eps)) - 1 - x) + beta x */
+struct xielu {
+	float positive, negative, beta, eps;
+};
 
 /* Rotary embedding of a layer */
 struct rotary {
@@ -63,6 +72,7 @@ struct ffn {
 	struct norm norm;
 	struct mat gate, up, down;   /* [F][D], [F][D], [D][F]; gate.out 0: none */
 	enum activation act;         /* of the gate: ACT_SILU or ACT_GELU_TANH */
+	struct xielu xielu;          /* of ACT_XIELU */
 };
 
 /* The part of a gate of Fast KVzip behind its projections, device f32 */

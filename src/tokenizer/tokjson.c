@@ -150,6 +150,12 @@ explain(struct load *l, const char *dir)
 	char path[4096];
 	size_t i;
 
+	/* Kimi K2: with code of its own, which makes no tokenizer.json of it */
+	snprintf(path, sizeof(path), "%s/tiktoken.model", dir);
+	if (access(path, F_OK) == 0)
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "No such file or directory; "
+		    "tiktoken.model is there, which is not read: with --ids programs take token "
+		    "ids, which the code beside it makes");
 	for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, others[i]);
 		if (access(path, F_OK) == 0)

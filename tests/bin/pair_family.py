@@ -28,10 +28,12 @@ DEMO = HERE.parent.parent / "examples" / "demo-model"
 FAMILIES = ("llama", "mixtral", "qwen3_moe", "olmoe", "granitemoe", "glm4_moe", "ernie4_5_moe",
             "dots1", "deepseek_v2-64", "deepseek_v3-experts", "gpt_oss", "ministral3-window",
             "olmo3-yarn", "exaone4", "glm4", "cohere2", "gemma2", "smollm3", "phi3-longrope",
-            "mixtral-bf16",
+            "minicpm3", "stablelm-12b", "falcon-40b", "mixtral-bf16",
             "q4_0.gguf", "q8_0.gguf", "q4_k.gguf")
 # Their widths are part of the case; heads of all others have 32 channels, as blocks of rows want.
-NARROW = ("olmoe", "phi3-longrope")
+NARROW = ("olmoe", "phi3-longrope", "minicpm-longrope", "gpt_neox", "falcon", "phimoe")
+# Families without a matrix of queries alone
+TOGETHER = ("falcon", "gpt_neox", "internlm2")
 ROWS, WINDOW = 44, 8
 
 
@@ -64,16 +66,18 @@ class Family:
             self.environment.pop("KV_PRODUCTS", None)
         self.rounds = "KV_PRODUCTS" not in self.environment
         self.dtype = "f32" if not self.rounds else "f16" if name == "q8_0.gguf" else "bf16"
-        self.latent = name.startswith("deepseek")
         if name.endswith(".gguf"):
             self.model, self.config = self.blocks(name[:-5])
         else:
             self.model, self.numbers = "model", self.folder / "model"
-            mkfamily.WIDTH = 12 if name in NARROW else 32
+            mkfamily.WIDTH = 12 if name.startswith(NARROW) else 32
             mkfamily.values = with_sinks
             if not (self.folder / "model").exists():
                 mkfamily.write(name, self.folder / "model", DEMO / "tokenizer.json")
             self.config = mkfamily.config(name)
+            # Falcon's is four times the width where it does not say
+            self.config.setdefault("intermediate_size", 4 * self.config["hidden_size"])
+        self.latent = "kv_lora_rank" in self.config
         r = random.Random(7)
         self.ids = [r.randrange(8, 1500) for _ in range(300)]
         self.text("ids", self.ids[:ROWS])
@@ -216,7 +220,7 @@ class Family:
         """Learned tokens with LoRA of attention; with tokens, their embeddings and a LoRA of
         zeros. Of a model that can have none, another model's."""
         folder = self.path("adapter-of-tokens" if tokens else "adapter")
-        if self.latent:
+        if self.latent or self.config["model_type"] in TOGETHER:
             return DEMO / "lookahead"
         if not folder.exists():
             linears = mkadapter.LINEARS[:4]

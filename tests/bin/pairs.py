@@ -8,7 +8,8 @@ usage: pairs.py [--every N] [--families GLOBS] [--pairs GLOBS] SUBJECT [...]
 Works in the current folder, which keeps models and snapshots for the next call. Prints a line for
 each fault, then how many pairs were run and how many of them were refused. Exit 1: a fault. The
 table is tests/fixtures/refusals.tsv; what a pair is and its rule: pair_rules.py. --every: a sample,
-which has each family, and of each thing one family of N.
+which has each family, and of each thing one family of N. --families: some of the families, or other
+cases of mkfamily.py.
 """
 
 import argparse
@@ -24,6 +25,7 @@ sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "oracle"), str(HERE.parent / "format")]
 
+import mkfamily  # noqa: E402
 import pair_rules  # noqa: E402
 from pair_family import FAMILIES, Family, Fault, Refused  # noqa: E402
 
@@ -31,17 +33,22 @@ TABLE = HERE.parent / "fixtures" / "refusals.tsv"
 
 
 class Refusal:
-    """A line of the table: pairs and families as globs, exit status, words of the message; words of
-    kvpipe(7), which tests/pairs.bats looks for"""
+    """A line of the table: pairs and families as globs (!GLOB: but not these), exit status, words
+    of the message; words of kvpipe(7), which tests/pairs.bats looks for"""
 
     def __init__(self, line, groups):
         pairs, families, self.status, self.words, self.page = line.split("\t")
         self.pairs, self.line, self.used = pairs.split(), line, False
-        self.families = [glob for word in families.split() for glob in groups.get(word, [word])]
+        self.families, self.others = [], []
+        for word in families.split():
+            globs = self.others if word.startswith("!") else self.families
+            word = word.removeprefix("!")
+            globs += groups.get(word, [word])
 
     def is_of(self, pair, family):
         return any(fnmatch.fnmatchcase(pair, glob) for glob in self.pairs) and \
-            any(fnmatch.fnmatchcase(family, glob) for glob in self.families)
+            any(fnmatch.fnmatchcase(family, glob) for glob in self.families) and \
+            not any(fnmatch.fnmatchcase(family, glob) for glob in self.others)
 
 
 def table():
@@ -96,6 +103,10 @@ def all_pairs():
     return pair_rules.pairs(lists)
 
 
+def matching(names, globs):
+    return [n for n in names if any(fnmatch.fnmatchcase(n, g) for g in globs.split())]
+
+
 def options():
     p = argparse.ArgumentParser(prog="pairs.py")
     p.add_argument("--every", type=int, default=1)
@@ -117,7 +128,7 @@ def main():
             print(subject, *(pair for pair, _ in pairs))
         return 0
     refusals, faults, ran, refused = table(), 0, 0, 0
-    names = [n for n in FAMILIES if any(fnmatch.fnmatchcase(n, g) for g in o.families.split())]
+    names = matching(FAMILIES, o.families) or matching(mkfamily.CASES, o.families)
     for number, name in enumerate(names):
         family, pairs = None, itertools.chain(*(subjects[subject] for subject in o.subjects))
         for at, (pair, rule) in enumerate(pairs):

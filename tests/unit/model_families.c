@@ -1,9 +1,26 @@
 /* model_families - configurations of families other than Llama's */
+#include "model/family.h"
 #include "tests/unit/model_config.h"
 
 #define GEMMA3 "'model_type':'gemma3_text','architectures':null,'hidden_act':null," \
 	"'hidden_activation':'gelu_pytorch_tanh','-rope_scaling':0,"
 
+#define NEOX "'model_type':'gpt_neox','architectures':null,'hidden_act':'gelu'," \
+	"'-num_key_value_heads':0,'-attention_bias':0,"
+#define FALCON "'model_type':'falcon','architectures':null,'hidden_act':'gelu'," \
+	"'-num_key_value_heads':0,'-intermediate_size':0,'-tie_word_embeddings':0," \
+	"'-attention_bias':0,"
+#define MINICPM3 "'model_type':'minicpm3','architectures':null,'kv_lora_rank':256," \
+	"'q_lora_rank':768,'qk_nope_head_dim':64,'qk_rope_head_dim':32,'scale_emb':12," \
+	"'scale_depth':1.4,'dim_model_base':256,"
+#define LITE "'model_type':'glm4_moe_lite','architectures':null,'num_hidden_layers':3," \
+	"'kv_lora_rank':512,'q_lora_rank':768,'qk_nope_head_dim':192,'qk_rope_head_dim':64," \
+	"'v_head_dim':256,'first_k_dense_replace':1,'n_group':1,'topk_group':1," \
+	"'routed_scaling_factor':1.8,'moe_intermediate_size':12,"
+#define PHIMOE "'model_type':'phimoe','architectures':['PhiMoEForCausalLM']," \
+	"'num_local_experts':8,"
+#define MINIMAX "'model_type':'minimax_m2','architectures':null,'use_qk_norm':true," \
+	"'use_mtp':true,'num_local_experts':8,'num_experts_per_tok':2,"
 #define MINISTRAL3 "'model_type':'ministral3','architectures':null,'-rope_theta':0,"
 #define EXAONE4 "'model_type':'exaone4','architectures':null,'-rope_scaling':0,"
 
@@ -216,6 +233,71 @@ test_latent(void)
 	CHECK(!m.latent_adjacent && m.id.rope_type == KV_ROPE_LLAMA3, "halves");
 }
 
+/* Families that have more than one form, by keys of their own */
+static void
+test_forms(void)
+{
+	struct model m = accept("{'model_type':'stablelm','architectures':null,"
+	    "'use_parallel_residual':true,'qk_layernorm':true}", NULL);
+
+	CHECK((m.family->flags & FAMILY_PARALLEL) && m.family->head_norm == HEAD_NORM_OWN &&
+	    strcmp(m.family->names->ffn_norm, "input_layernorm") == 0, "StableLM 2 12B");
+	m = accept("{'model_type':'stablelm','architectures':null,'use_parallel_residual':false,"
+	    "'qk_layernorm':true}", NULL);
+	CHECK(!(m.family->flags & FAMILY_PARALLEL) && m.family->head_norm == HEAD_NORM_OWN,
+	    "norms of heads alone");
+	m = accept("{" NEOX "'use_parallel_residual':true}", NULL);
+	CHECK((m.family->flags & FAMILY_PARALLEL) && m.id.attention_bias && m.id.mlp_bias &&
+	    m.id.rope_width == 16 && m.id.kv_heads == 32, "Pythia: %u", m.id.rope_width);
+	m = accept("{" NEOX "'use_parallel_residual':false,'attention_bias':false}", NULL);
+	CHECK(!(m.family->flags & FAMILY_PARALLEL) && !m.id.attention_bias && m.id.mlp_bias,
+	    "GPT-NeoX in turn");
+	m = accept("{" FALCON "'num_kv_heads':32}", NULL);
+	CHECK(m.id.kv_heads == 1 && m.id.ffn == 4 * 2048 && m.id.tied_embeddings &&
+	    !m.id.attention_bias && strcmp(m.family->names->ffn_norm, "input_layernorm") == 0,
+	    "Falcon 7B: %u", m.id.kv_heads);
+	m = accept("{" FALCON "'num_kv_heads':8,'new_decoder_architecture':true,'bias':true}",
+	    NULL);
+	CHECK(m.id.kv_heads == 8 && m.id.attention_bias && m.id.mlp_bias &&
+	    strcmp(m.family->names->ffn_norm, "ln_mlp") == 0, "Falcon 40B: %u", m.id.kv_heads);
+	m = accept("{" FALCON "'num_kv_heads':8,'new_decoder_architecture':true,"
+	    "'num_ln_in_parallel_attn':1,'ffn_hidden_size':900}", NULL);
+	CHECK(m.id.ffn == 900 && strcmp(m.family->names->ffn_norm, "input_layernorm") == 0,
+	    "Falcon 11B: %u", m.id.ffn);
+}
+
+/* Scales, clamps and widths under other names */
+static void
+test_other_names(void)
+{
+	struct model m = accept("{'model_type':'minicpm','architectures':null,'scale_emb':12,"
+	    "'scale_depth':1.4,'dim_model_base':256,'mup_denominator':32}", NULL);
+
+	CHECK(m.embedding_scale == 12 && m.residual_scale == 0.35f && m.logits_scale == 0.125f &&
+	    m.id.logits_scaling == 8 && m.query_scale == 1, "MiniCPM: %g", m.residual_scale);
+	m = accept("{" MINICPM3 "'mlp_bias':false}", NULL);
+	CHECK(m.id.latent_value == 64 && m.id.head_width == 288 && !m.latent_adjacent &&
+	    m.id.tied_embeddings && m.residual_scale == 0.35f &&
+	    m.id.rope_type == KV_ROPE_LLAMA3, "MiniCPM3: %u", m.id.head_width);
+	m = accept("{" LITE "'mlp_layer_types':['dense','sparse','sparse']}", NULL);
+	CHECK(m.latent_adjacent && !model_layer_has_experts(&m, 0) &&
+	    model_layer_has_experts(&m, 2) && m.mixture.router.renormalise, "GLM-4.7-Flash");
+	m = accept("{" MINIMAX "'rotary_dim':32}", NULL);
+	CHECK(m.id.rope_width == 32 && m.mixture.corrected && m.mixture.predicts &&
+	    m.mixture.router.scores == ROUTER_SIGMOID, "MiniMax-M2: %u", m.id.rope_width);
+	m = accept("{'model_type':'olmo','architectures':null,'clip_qkv':8.0}", NULL);
+	CHECK(m.clip == 8, "OLMo: %g", m.clip);
+	m = accept("{" PHIMOE "'lm_head_bias':true,'attention_bias':true}", NULL);
+	CHECK((m.family->flags & FAMILY_HEAD_BIAS) && m.mixture.router.scores == ROUTER_NEAR &&
+	    m.mixture.router.margin == 0.02f && m.mixture.router.chosen == 2, "Phi-3.5-MoE");
+	m = accept("{" PHIMOE "'router_jitter_noise':0.0}", NULL);
+	CHECK(!(m.family->flags & FAMILY_HEAD_BIAS) && m.mixture.router.margin == 0,
+	    "without noise");
+	m = accept("{'model_type':'mimo','architectures':null,'num_nextn_predict_layers':1,"
+	    "'attention_bias':true}", NULL);
+	CHECK(m.mixture.predicts && m.mixture.router.experts == 0 && m.id.attention_bias, "MiMo");
+}
+
 /* ---- refused ---- */
 
 #define SMOLLM3 "'model_type':'smollm3','architectures':null,"
@@ -229,8 +311,8 @@ static const struct {
 	int code;
 	const char *message;
 } refused[] = {
-	{ "{'model_type':'gpt_neox','foo':1}", MODEL_EUNSUPPORTED,
-	    "model_type \"gpt_neox\" is not supported (queries, keys and values of a head" },
+	{ "{'model_type':'mpt','foo':1}", MODEL_EUNSUPPORTED,
+	    "model_type \"mpt\" is not supported (positions by ALiBi)" },
 	{ "{'model_type':'no_such'}", MODEL_EUNSUPPORTED,
 	    "model_type \"no_such\" is not supported: kvpipe(7), Families, lists what is" },
 	{ "{'model_type':'hunyuan_v1_dense'}", MODEL_EUNSUPPORTED,
@@ -248,15 +330,45 @@ static const struct {
 	{ "{'kv_lora_rank':512}", MODEL_EUNSUPPORTED, "kv_lora_rank 512 is not supported" },
 	{ "{" PHI2 "'qk_layernorm':true}", MODEL_EUNSUPPORTED, "qk_layernorm true is not" },
 	{ "{" PHI2 "'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "hidden_act \"gelu\" is not" },
-	{ "{" COHERE "'use_qk_norm':true}", MODEL_EUNSUPPORTED, "use_qk_norm true is not" },
+	{ "{'model_type':'cohere2','architectures':null,'use_qk_norm':true}", MODEL_EUNSUPPORTED,
+	    "use_qk_norm true is not" },
 	{ "{" COHERE "'rms_norm_eps':1e-6,'layer_norm_eps':1e-5}", MODEL_EINVALID,
 	    "rms_norm_eps and layer_norm_eps differ (--allow-config layer_norm_eps ignores it)" },
-	{ "{'model_type':'olmo','architectures':null,'clip_qkv':8.0}", MODEL_EUNSUPPORTED,
-	    "clip_qkv 8.0 is not supported" },
+	{ "{'clip_qkv':8.0}", MODEL_EUNSUPPORTED, "clip_qkv 8.0 is not supported" },
+	{ "{'model_type':'olmo','architectures':null,'clip_qkv':-1}", MODEL_EINVALID,
+	    "\"clip_qkv\" is not a number above 0" },
 	{ "{'model_type':'seed_oss','architectures':null,'attention_out_bias':true}",
 	    MODEL_EUNSUPPORTED, "attention_out_bias true is not supported" },
-	{ "{'model_type':'stablelm','architectures':null,'use_parallel_residual':true}",
-	    MODEL_EUNSUPPORTED, "use_parallel_residual true is not supported" },
+	{ "{'model_type':'stablelm','architectures':null,'use_parallel_residual':1}",
+	    MODEL_EUNSUPPORTED, "use_parallel_residual 1 is not supported" },
+	{ "{" FALCON "'alibi':true}", MODEL_EUNSUPPORTED, "alibi true is not supported" },
+	{ "{" FALCON "'parallel_attn':false}", MODEL_EUNSUPPORTED, "parallel_attn false" },
+	{ "{" FALCON "'multi_query':false}", MODEL_EUNSUPPORTED, "multi_query false" },
+	{ "{" FALCON "'num_ln_in_parallel_attn':2}", MODEL_EUNSUPPORTED,
+	    "num_ln_in_parallel_attn 2 is not supported" },
+	{ "{" FALCON "'new_decoder_architecture':true,'num_ln_in_parallel_attn':3}",
+	    MODEL_EUNSUPPORTED, "num_ln_in_parallel_attn 3 is not supported" },
+	{ "{'model_type':'minicpm','architectures':null,'scale_emb':12,'scale_depth':1.4}",
+	    MODEL_EINVALID, "no \"dim_model_base\"" },
+	{ "{" MINICPM3 "'rope_interleave':true}", MODEL_EUNSUPPORTED,
+	    "rope_interleave true: minicpm3 rotates channels that stand side by side in two "
+	    "halves" },
+	{ "{" MINICPM3 "'-kv_lora_rank':0}", MODEL_EINVALID, "no \"kv_lora_rank\"" },
+	{ "{" LITE "'mlp_layer_types':['dense']}", MODEL_EINVALID,
+	    "mlp_layer_types: 1 layers, not 3 (--allow-config mlp_layer_types ignores it)" },
+	{ "{" LITE "'mlp_layer_types':['dense','dense','sparse']}", MODEL_EINVALID,
+	    "mlp_layer_types: layer 1 is not as first_k_dense_replace has it" },
+	{ "{" LITE "'-routed_scaling_factor':0}", MODEL_EINVALID, "no \"routed_scaling" },
+	{ "{" MINIMAX "'attn_type_list':[1,0]}", MODEL_EUNSUPPORTED,
+	    "attn_type_list: layers with linear attention are not supported" },
+	{ "{" MINIMAX "'use_routing_bias':false}", MODEL_EUNSUPPORTED, "use_routing_bias false" },
+	{ "{" MINIMAX "'rotary_dim':66}", MODEL_EINVALID, "\"rotary_dim\" is 66, not 1 to 64" },
+	{ "{" MINIMAX "'rotary_dim':31}", MODEL_EINVALID, "31 channels" },
+	{ "{" MINIMAX "'rotary_dim':32,'partial_rotary_factor':0.25}", MODEL_EINVALID,
+	    "rotary_dim is 32, and partial_rotary_factor says 16" },
+	{ "{'model_type':'cwm','architectures':null,'layer_types':null}", MODEL_EINVALID,
+	    "no \"layer_types\", which a model of type cwm has" },
+	{ "{'num_nextn_predict_layers':1}", MODEL_EUNSUPPORTED, "num_nextn_predict_layers 1" },
 	{ "{" TEXT ",'mystery':1}}", MODEL_EUNSUPPORTED, "unknown key \"mystery\"" },
 	{ "{" TEXT "},'mystery':1}", MODEL_EUNSUPPORTED, "unknown key \"mystery\"" },
 	{ "{" TEXT "},'quantization_config':{'quant_method':'hqq'}}", MODEL_EUNSUPPORTED,
@@ -267,7 +379,21 @@ static const struct {
 	    "want Mistral3ForConditionalGeneration" },
 	{ "{'num_layers':8}", MODEL_EUNSUPPORTED, "unknown key \"num_layers\"" },
 	{ "{'model_type':'bert'}", MODEL_EUNSUPPORTED, "\"bert\" is not supported (an encoder)" },
-	{ "{'model_type':'phimoe'}", MODEL_EUNSUPPORTED, "(a mixture of experts)" },
+	{ "{'model_type':'mimo_v2_flash'}", MODEL_EUNSUPPORTED, "(a mixture of experts)" },
+	{ "{" PHIMOE "'num_experts_per_tok':3}", MODEL_EUNSUPPORTED,
+	    "num_experts_per_tok is 3: models of type phimoe take two" },
+	{ "{" PHIMOE "'router_jitter_noise':-1}", MODEL_EINVALID, "\"router_jitter_noise\"" },
+	{ "{" PHIMOE "'head_dim':4,'rope_scaling':{'type':'longrope','short_factor':[1,2],"
+	    "'long_factor':[1,2],'original_max_position_embeddings':64,'short_mscale':1.1,"
+	    "'long_mscale':1.2}}", MODEL_EUNSUPPORTED, "short_mscale and long_mscale differ" },
+	{ "{" PHI3 "'head_dim':4,'rope_scaling':{'type':'longrope','short_factor':[1,2],"
+	    "'long_factor':[1,2],'original_max_position_embeddings':64,'short_mscale':1.1}}",
+	    MODEL_EUNSUPPORTED, "models of type phi3 have no short_mscale" },
+	{ "{'model_type':'apertus','architectures':null,'hidden_act':'xielu','post_norm':true}",
+	    MODEL_EUNSUPPORTED, "post_norm true is not supported" },
+	{ "{'model_type':'apertus','architectures':null,'hidden_act':'xielu','-rope_scaling':0}",
+	    MODEL_EINVALID, "no \"rope_scaling\", which a model of type apertus has" },
+	{ "{'qk_norm':true}", MODEL_EUNSUPPORTED, "qk_norm true is not supported" },
 	{ "{'model_type':'mistral','architectures':null,'mlp_bias':true}", MODEL_EUNSUPPORTED,
 	    "mlp_bias true is not supported" },
 	{ "{" SMOLLM3 "'no_rope_layers':[1,0]}", MODEL_EINVALID, "no_rope_layers: 2 layers, " },
@@ -325,6 +451,8 @@ main(void)
 	test_text_part();
 	test_families();
 	test_latent();
+	test_forms();
+	test_other_names();
 	test_refused();
 	return failures != 0;
 }

@@ -117,7 +117,8 @@ run_network(struct device *d, const struct network *c, const struct numbers *n, 
 	uint16_t *w, *down = to_device_as(d, n->down, KV_BF16, FD);
 	struct ffn ffn = { { .w = to_device(d, n->norm, c->D * 4), .eps = EPS },
 		{ NULL, WEIGHT_BF16, c->F, c->D },
-		{ NULL, WEIGHT_BF16, c->F, c->D }, { down, WEIGHT_BF16, c->D, c->F }, 0 };
+		{ NULL, WEIGHT_BF16, c->F, c->D }, { down, WEIGHT_BF16, c->D, c->F }, 0,
+		{ 0, 0, 0, 0 } };
 	double error;
 
 	memcpy(both, c->adjacent ? n->gate : n->up, FD * sizeof *both);

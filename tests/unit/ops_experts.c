@@ -102,31 +102,49 @@ leave_groups(const struct mixture *c, const double *by, int *taken)
 		taken[e] = !chosen[e / size];
 }
 
+/* The weight of expert e in the softmax over those near it that were not taken before */
+static double
+near_share(const double *logit, const int *before, uint32_t M, uint32_t e, double margin)
+{
+	double sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < M; i++)
+		if (!before[i] && (logit[e] - logit[i]) / fmax(fabs(logit[i]), logit[e]) <= margin)
+			sum += exp(logit[i]);
+	return exp(logit[e]) / sum;
+}
+
 /* expert[K], weight[K] of a row */
 static void
 route(const struct mixture *c, const struct numbers *s, const double *x, uint32_t *expert,
     double *weight)
 {
 	double score[EXPERTS_MOST], by[EXPERTS_MOST], sum = 0, chosen = 0;
-	int taken[EXPERTS_MOST] = { 0 };
+	int taken[EXPERTS_MOST] = { 0 }, before[EXPERTS_MOST];
 	uint32_t e, k;
 
 	for (e = 0; e < c->M; e++) {
 		score[e] = dot(s->router + (size_t)e * c->D, x, c->D) +
 		    (c->biased ? s->bias[e] : 0);
-		score[e] = c->router.scores == ROUTER_SIGMOID ? 1 / (1 + exp(-score[e])) :
-		    exp(score[e]);
+		if (c->router.scores != ROUTER_NEAR)
+			score[e] = c->router.scores == ROUTER_SIGMOID ? 1 / (1 + exp(-score[e])) :
+			    exp(score[e]);
 		sum += score[e];
 	}
 	for (e = 0; e < c->M; e++) {
-		score[e] /= c->router.scores == ROUTER_SIGMOID ? 1 : sum;
+		score[e] /= c->router.scores == ROUTER_SOFTMAX ? sum : 1;
 		by[e] = score[e] + (c->corrected ? s->correction[e] : 0);
 	}
 	if (c->router.groups > 1)
 		leave_groups(c, by, taken);
 	for (k = 0; k < c->K; k++) {
+		memcpy(before, taken, sizeof before);
 		expert[k] = take_best(by, taken, c->M);
-		chosen += weight[k] = score[expert[k]];
+		weight[k] = c->router.scores == ROUTER_NEAR ?
+		    near_share(score, before, c->M, expert[k], (double)c->router.margin) :
+		    score[expert[k]];
+		chosen += weight[k];
 	}
 	for (k = 0; k < c->K; k++)
 		weight[k] *= c->router.scale / (c->router.renormalise ? chosen : 1);
@@ -367,6 +385,8 @@ test_experts(void)
 		.scale = 0.7f };
 	const struct router sigmoid = { .groups = 3, .groups_chosen = 2, .two_best = 1,
 		.scores = ROUTER_SIGMOID, .renormalise = 1, .scale = 2.5f };
+	const struct router near = { .groups = 1, .groups_chosen = 1, .scores = ROUTER_NEAR,
+		.scale = 1, .margin = 0.37f };
 	const struct router greedy = { .groups = 4, .groups_chosen = 2, .scale = 16 };
 	size_t t, i;
 
@@ -380,6 +400,8 @@ test_experts(void)
 				t == 1, 1, 0, ACT_SILU, 0 });
 			test_mixture((struct mixture){ rows[i], 40, 24, 5, 2, types[t], renormed,
 				1, 0, 1, ACT_SILU, 0 });
+			test_mixture((struct mixture){ rows[i], 40, 24, 9, 2, types[t], near,
+				0, 0, 0, ACT_SILU, 0 });
 			test_mixture((struct mixture){ rows[i], 33, 17, 12, 4, types[t], greedy,
 				0, 0, 0, ACT_GELU_TANH, 0 });
 		}

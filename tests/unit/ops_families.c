@@ -36,6 +36,30 @@ test_temper(uint32_t N, uint32_t D, float beta, uint32_t period)
 }
 
 static void
+test_clamp(size_t n, float scale, float limit)
+{
+	float *x = floats(n, scale), *want = malloc(n * sizeof *want), *got;
+	size_t i;
+	int k;
+
+	for (i = 0; i < n; i++)
+		want[i] = fminf(fmaxf(x[i], -limit), limit);
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		float *dx = to_device(d, x, n * 4);
+
+		d->ops->clamp(d->dev, dx, n, limit);
+		got = from_device(d, dx, n);
+		verdict(memcmp(got, want, n * 4) == 0, "%s: clamp of %zu numbers to %g", d->name,
+		    n, (double)limit);
+		free(got);
+		d->ops->free(d->dev, dx);
+	}
+	free(x);
+	free(want);
+}
+
+static void
 test_softcap(size_t n, float scale, float cap)
 {
 	float *x = floats(n, scale), *got;
@@ -122,10 +146,10 @@ test_repeat(size_t n, uint32_t times, uint32_t E)
 
 /* A row far from 0 has a small variance beside its mean. */
 static void
-test_layernorm(uint32_t N, uint32_t D, float scale, float far, int biased)
+test_layernorm(uint32_t heads, uint32_t N, uint32_t D, float scale, float far, int biased)
 {
-	const size_t n = (size_t)N * D;
-	float *x = floats(n, scale), *w = floats(D, 2), *bias = floats(D, 1), *got;
+	const size_t n = (size_t)N * D, all = (size_t)heads * D;
+	float *x = floats(n, scale), *w = floats(all, 2), *bias = floats(all, 1), *got;
 	double *want = malloc(n * sizeof *want);
 	uint32_t r, i;
 	int k;
@@ -138,16 +162,16 @@ test_layernorm(uint32_t N, uint32_t D, float scale, float far, int biased)
 		for (i = 0; i < D; i++)
 			var += (x[r * D + i] - mean) * (x[r * D + i] - mean) / D;
 		for (i = 0; i < D; i++)
-			want[r * D + i] = (x[r * D + i] - mean) / sqrt(var + 1e-5f) * w[i] +
-			    (biased ? bias[i] : 0);
+			want[r * D + i] = (x[r * D + i] - mean) / sqrt(var + 1e-5f) *
+			    w[r % heads * D + i] + (biased ? bias[r % heads * D + i] : 0);
 	}
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		float *dx = to_device(d, x, n * 4), *dw = to_device(d, w, D * 4);
-		float *db = to_device(d, bias, D * 4);
+		float *dx = to_device(d, x, n * 4), *dw = to_device(d, w, all * 4);
+		float *db = to_device(d, bias, all * 4);
 
-		d->ops->layernorm(d->dev, dx, dx, dw, biased ? db : NULL, N, D, 1e-5f);
+		d->ops->layernorm(d->dev, dx, dx, dw, biased ? db : NULL, heads, N, D, 1e-5f);
 		got = from_device(d, dx, n);
 		compare(d, LAYERNORM, "layernorm", got, want, n);
 		free(got);
@@ -189,10 +213,17 @@ test_split_pairs(uint32_t N, uint32_t heads, uint32_t E, uint32_t dims)
 	free(want);
 }
 
+static const struct xielu xielu = { 0.8f, 0.7f, 0.5f, -1e-6f };
+
 static double
 ref_activation(double x, enum activation act)
 {
+	const double eps = (double)xielu.eps, low = x < eps ? x : eps;
+
 	switch (act) {
+	case ACT_XIELU:
+		return x > 0 ? (double)xielu.positive * x * x + (double)xielu.beta * x :
+		    (double)xielu.negative * (expm1(low) - x) + (double)xielu.beta * x;
 	case ACT_GELU:
 		return 0.5 * x * (1 + erf(x / sqrt(2)));
 	case ACT_GELU_TANH:
@@ -223,7 +254,7 @@ test_activate(enum activation act, size_t n, float range)
 		struct device *d = &device[k];
 		float *dx = to_device(d, x, n * sizeof *x);
 
-		d->ops->activate(d->dev, dx, n, act);
+		d->ops->activate(d->dev, dx, n, act, &xielu);
 		got = from_device(d, dx, n);
 		compare(d, ACTIVATE, what, got, want, n);
 		free(got);
@@ -238,14 +269,16 @@ test_families(void)
 {
 	enum activation act;
 
-	for (act = ACT_SILU; act <= ACT_RELU2; act++) {
+	for (act = ACT_SILU; act <= ACT_XIELU; act++) {
 		test_activate(act, 1, 1);
 		test_activate(act, 1025, 5);
 		test_activate(act, 3000, 100);
 	}
-	test_layernorm(1, 2048, 1, 0, 1);
-	test_layernorm(7, 2051, 100, 50, 0);
-	test_layernorm(5, 5, 1e-3f, 0, 1);
+	test_layernorm(1, 1, 2048, 1, 0, 1);
+	test_layernorm(1, 7, 2051, 100, 50, 0);
+	test_layernorm(1, 5, 5, 1e-3f, 0, 1);
+	test_layernorm(3, 12, 130, 2, 1, 0);
+	test_layernorm(5, 35, 12, 1, 0, 1);
 	test_split_pairs(3, 5, 12, 6);
 	test_split_pairs(1, 1, 2, 2);
 	test_split_pairs(33, 2, 128, 128);
@@ -253,6 +286,9 @@ test_families(void)
 	test_repeat(1, 1, 1);
 	test_repeat(3, 4, 33);
 	test_repeat(517, 7, 64);
+	test_clamp(1, 40, 30);
+	test_clamp(70001, 9, 8);
+	test_clamp(1027, 0.5f, 0.6f);
 	test_softcap(1, 40, 30);
 	test_softcap(70001, 100, 30);
 	test_softcap(1027, 0.01f, 50);

@@ -13,12 +13,9 @@ test_copy_channels(size_t rows, uint32_t width, size_t y_stride, size_t x_stride
 
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		float *dx, *dy;
+		float *dx = to_device(d, x, (rows * x_stride + 1) * 4);
+		float *dy = to_device(d, y, (rows * y_stride + 1) * 4);
 
-		if (d->ops->copy_channels == NULL)
-			continue;
-		dx = to_device(d, x, (rows * x_stride + 1) * 4);
-		dy = to_device(d, y, (rows * y_stride + 1) * 4);
 		d->ops->copy_channels(d->dev, dy, y_stride, dx, x_stride, width, rows);
 		got = from_device(d, dy, rows * y_stride + 1);
 		for (n = 0; n < rows; n++)

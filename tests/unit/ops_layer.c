@@ -81,7 +81,7 @@ struct projection {
 static void
 test_project(struct projection c)
 {
-	const size_t skew_x = c.askew & X ? 4 : 0, skew_norm = c.askew & NORM ? 4 : 0;
+	const size_t skew_x = c.askew & X ? 4 : 0, skew_n = c.askew & NORM ? 4 : 0;
 	float *x = floats((size_t)c.N * c.in, c.scale);
 	float *norm = floats(c.in, c.norm), *bias[MOST], *got;
 	double *xn = malloc((size_t)c.N * c.in * sizeof *xn), *want[MOST];
@@ -108,7 +108,7 @@ test_project(struct projection c)
 			const struct ops *ops = d->ops;
 			float *dx = put_askew(d, x, (size_t)c.N * c.in * 4, skew_x);
 			float *dxn = ops->alloc(d->dev, (size_t)c.N * c.in * 4);
-			struct norm n = { put_askew(d, norm, c.in * 4, skew_norm), EPS, 0, NULL };
+			struct norm n = { .w = put_askew(d, norm, c.in * 4, skew_n), .eps = EPS };
 
 			for (o = 0; o < c.n; o++) {
 				p[o] = (struct product){ .w = &m[o].on[k] };
@@ -130,7 +130,7 @@ test_project(struct projection c)
 			}
 			free_askew(d, dx, skew_x);
 			ops->free(d->dev, dxn);
-			free_askew(d, n.w, skew_norm);
+			free_askew(d, n.w, skew_n);
 		}
 	}
 	for (i = 0; i < c.n; i++) {
@@ -180,7 +180,7 @@ test_ffn_of(struct network c)
 		const struct ops *o = d->ops;
 		struct ffn w = { { .w = to_device(d, norm, D * 4), .eps = EPS },
 			m[0].on[k], m[1].on[k],
-			m[2].on[k], 0 };
+			m[2].on[k], 0, { 0, 0, 0, 0 } };
 		float *dx = put_askew(d, x, x_size, skew), *dxn = o->alloc(d->dev, x_size);
 		float *dg = o->alloc(d->dev, y_size + skew), *du = o->alloc(d->dev, y_size);
 
@@ -279,7 +279,8 @@ make_layer(struct layer *l, struct device *d, const float *x)
 	for (i = 0; i < 3; i++)
 		l->w[type[i]] = (struct mat){ to_device_as(d, x, type[i], D * D),
 			weight_type_of(type[i]), D, D };
-	l->ffn = (struct ffn){ l->norm, l->w[KV_BF16], l->w[KV_BF16], l->w[KV_BF16], 0 };
+	l->ffn = (struct ffn){ .norm = l->norm, .gate = l->w[KV_BF16], .up = l->w[KV_BF16],
+		.down = l->w[KV_BF16] };
 	l->rows = (struct layer_rows){ o->alloc(d->dev, G * ROWS * E * 2),
 		o->alloc(d->dev, G * ROWS * E * 2), o->alloc(d->dev, G * ROWS * 4), l->start,
 		l->len, l->capacity, G, E, KV_BF16, 0, 0, NULL, 0 };

@@ -189,7 +189,8 @@ by_project(const struct change *c)
 static void
 by_ffn(const struct change *c)
 {
-	const struct ffn w = { { .w = c->other, .eps = 1 }, *c->w, *c->w, *c->w, 0 };
+	const struct ffn w = { .norm = { .w = c->other, .eps = 1 }, .gate = *c->w, .up = *c->w,
+		.down = *c->w };
 
 	run_ffn(c->ops, c->dev, c->x, &w, c->xn, c->xn + ROWS * WIDTH, c->other, ROWS);
 }
@@ -282,7 +283,7 @@ test_others_between(struct device *d)
 		WIDTH, WIDTH };
 	const struct product p = { y + ROWS * WIDTH, &w, NULL };
 	const struct norm norm = { .w = dx, .eps = 1 };
-	const struct ffn ffn = { norm, w, w, w, 0 };
+	const struct ffn ffn = { norm, w, w, w, 0, { 0, 0, 0, 0 } };
 	int i;
 
 	for (i = 0; i < 2; i++) {

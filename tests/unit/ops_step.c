@@ -196,7 +196,7 @@ open_small(struct small *s, struct device *d, enum kv_dtype type, uint32_t E)
 	    .o = matrix(d, type, D, H * E),
 	    .norm = { .w = to_device(d, ones, D * 4), .eps = 1e-5f } };
 	s->ffn = (struct ffn){ s->norm, matrix(d, type, F, D), matrix(d, type, F, D),
-	    matrix(d, type, D, F), 0 };
+	    matrix(d, type, D, F), 0, { 0, 0, 0, 0 } };
 	open_rows(s, type, E);
 	for (i = 0; i < E / 2; i++)
 		freq[i] = pow(10000, -2.0 * i / E);
