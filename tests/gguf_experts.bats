@@ -129,7 +129,7 @@ write("wide.gguf", k, [(name, *rest) for name, rest in wide.items()])'
 
 @test "routers: groups, corrections, scales and experts for all rows are the folder's" {
 	family ernie4_5_moe '{"moe_layer_end_index": "absent"}'
-	same_families glm4_moe dots1 ernie4_5_moe granitemoeshared
+	same_families glm4_moe dots1 ernie4_5_moe granitemoeshared glm4_moe-normed cohere-normed
 	# files that are older than the keys of groups
 	family deepseek_v3-experts '{"n_routed_experts": 256, "n_group": 8, "topk_group": 4}' --old
 	family deepseek_v2-experts '{"n_routed_experts": 160, "n_group": 8, "topk_group": 3}' --old

@@ -89,8 +89,8 @@ activations() {
 	local n=1500 per kib early=() held=() rows text
 	"$PYTHON" -c 'import sys
 sys.path.insert(0, sys.argv[1] + "/tests/bin")
-import mkfamily
-mkfamily.CASES["many"] = ("DeepseekV2", dict(mkfamily.LATENT, num_attention_heads=128, num_key_value_heads=128, q_lora_rank=None))
+import family_cases, mkfamily
+mkfamily.CASES["many"] = ("DeepseekV2", dict(family_cases.LATENT, num_attention_heads=128, num_key_value_heads=128, q_lora_rank=None))
 mkfamily.main(["many", "many", sys.argv[2]])' "$ROOT" "$DEMO/tokenizer.json"
 	"$PYTHON" "$ROOT/tests/bin/mkhead.py" many.head --model many --heads 128 --kv-heads 1 --head-dim 12 --alone
 	seq 10 $((n + 9)) | sed 's/1[5-9][0-9][0-9]/9/' >many.ids

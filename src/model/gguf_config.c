@@ -297,6 +297,18 @@ take_biases(struct gguf_reading *c, unsigned flag, const char *key, int biased)
 	return f->flags & flag ? gguf_set(c, c->json, key, json_boolean(biased)) : MODEL_OK;
 }
 
+/* Norms of queries and keys: some models of a family have them, and a key of config.json says so */
+static int
+take_norms(struct gguf_reading *c)
+{
+	const struct family *f = family_find(c->arch->model_type);
+
+	if (f->switches == NULL || strcmp(f->switches->key, "use_qk_norm") != 0)
+		return MODEL_OK;
+	return gguf_set(c, c->json, "use_qk_norm",
+	    json_boolean(gguf_find_tensor(c->g, "blk.0.attn_q_norm.weight") != NULL));
+}
+
 static int
 take_parts(struct gguf_reading *c)
 {
@@ -308,7 +320,8 @@ take_parts(struct gguf_reading *c)
 	if ((rc = gguf_set(c, c->json, "tie_word_embeddings",
 	    json_boolean(gguf_find_tensor(g, "output.weight") == NULL))) != MODEL_OK ||
 	    (rc = take_biases(c, FAMILY_ATTENTION_BIAS, "attention_bias", attention)) != MODEL_OK ||
-	    (rc = take_biases(c, FAMILY_USE_BIAS, "use_bias", attention)) != MODEL_OK)
+	    (rc = take_biases(c, FAMILY_USE_BIAS, "use_bias", attention)) != MODEL_OK ||
+	    (rc = take_norms(c)) != MODEL_OK)
 		return rc;
 	return take_biases(c, FAMILY_MLP_BIAS, "mlp_bias", mlp);
 }

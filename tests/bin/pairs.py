@@ -32,6 +32,12 @@ from pair_family import FAMILIES, Family, Fault, Refused  # noqa: E402
 TABLE = HERE.parent / "fixtures" / "refusals.tsv"
 
 
+def among(name, globs):
+    """Does one of the globs match, and none of those behind a "!"?"""
+    return any(fnmatch.fnmatchcase(name, glob) for glob in globs) and \
+        not any(fnmatch.fnmatchcase(name, glob[1:]) for glob in globs if glob.startswith("!"))
+
+
 class Refusal:
     """A line of the table: pairs and families as globs (!GLOB: but not these), exit status, words
     of the message; words of kvpipe(7), which tests/pairs.bats looks for"""
@@ -41,14 +47,14 @@ class Refusal:
         self.pairs, self.line, self.used = pairs.split(), line, False
         self.families, self.others = [], []
         for word in families.split():
-            globs = self.others if word.startswith("!") else self.families
+            to = self.others if word.startswith("!") else self.families
             word = word.removeprefix("!")
-            globs += groups.get(word, [word])
+            to.append(groups.get(word, [word]))
 
     def is_of(self, pair, family):
         return any(fnmatch.fnmatchcase(pair, glob) for glob in self.pairs) and \
-            any(fnmatch.fnmatchcase(family, glob) for glob in self.families) and \
-            not any(fnmatch.fnmatchcase(family, glob) for glob in self.others)
+            any(among(family, globs) for globs in self.families) and \
+            not any(among(family, globs) for globs in self.others)
 
 
 def table():

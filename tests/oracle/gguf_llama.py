@@ -24,6 +24,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bin"))
 
+import family_cases      # noqa: E402
 import mkfamily          # noqa: E402
 import mkgguf            # noqa: E402
 import mxfp4experts      # noqa: E402
@@ -37,7 +38,7 @@ LAYERS, WIDTH, KV_HEADS = mkfamily.LAYERS, mkfamily.WIDTH, mkfamily.KV_HEADS
 # heads as query heads of dots.llm1
 OSS = {"swiglu_limit": 7.0, "layer_types": ["sliding_attention", "full_attention"] * 2,
        "rope_theta": 5.0, "rope_scaling": dict(
-           mkfamily.YARN, original_max_position_embeddings=200, truncate=False)}
+           family_cases.YARN, original_max_position_embeddings=200, truncate=False)}
 EPS = {"rms_norm_eps": 1e-6}
 LITE = dict(EPS, num_hidden_layers=26, first_k_dense_replace=26)
 CHANGES = {"seed_oss": {"mlp_bias": False}, "starcoder2": {"sliding_window": None},
@@ -47,6 +48,7 @@ CHANGES = {"seed_oss": {"mlp_bias": False}, "starcoder2": {"sliding_window": Non
            "deepseek_v2-greedy": EPS, "deepseek_v2-64": EPS, "deepseek_v2-lite": LITE,
            "deepseek_v2-experts": dict(EPS, n_group=1, topk_group=1),
            "dots1": {"num_key_value_heads": mkfamily.HEADS},
+           "cohere-normed": {"num_hidden_layers": 64},  # has norms then
            "ernie4_5_moe": {"moe_layer_end_index": mkfamily.LAYERS}}
 OLD = ("deepseek_v2", "deepseek_v3", "deepseek_v2-lite", "deepseek_v2-experts")
 CASES = ("llama", "llama-biases", "llama-linear", "llama-llama3", "llama-yarn", "qwen2", "qwen3",
@@ -57,7 +59,8 @@ CASES = ("llama", "llama-biases", "llama-linear", "llama-llama3", "llama-yarn", 
          "gpt_oss-blocks", "gpt_oss-blocks:elements", "deepseek_v2", "deepseek_v2-64",
          "deepseek_v2-lite",
          "deepseek_v2-greedy", "deepseek_v2-experts", "deepseek_v3", "deepseek_v3-experts",
-         "glm4_moe", "dots1", "ernie4_5_moe", *(f"{name}:old" for name in OLD))
+         "glm4_moe", "glm4_moe-normed", "dots1", "ernie4_5_moe", "cohere-normed",
+         *(f"{name}:old" for name in OLD))
 
 
 def make(name, folder, form):

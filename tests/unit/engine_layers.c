@@ -220,7 +220,9 @@ test_memory_plan(struct device d)
 	struct kv_head head;
 	const struct memory_demand demand = { .tokens = 100, .rows = 400, .stored = &head,
 	    .at_once = 10 };
-	struct model m = { .matrix_bytes = MIB, .constant_bytes = MIB / 2, .dev = d.dev };
+	struct model_layer layer = { .window = 0 };
+	struct model m = { .matrix_bytes = MIB, .constant_bytes = MIB / 2, .dev = d.dev,
+		.layer = &layer };
 	struct ops small = cpu_ops;
 	struct engine_error e;
 	struct memory_plan plan;
