@@ -87,11 +87,8 @@ clamp(float *x, size_t n, float limit)
 void
 gpu_clamp(struct dev *d, float *x, size_t n, float limit)
 {
-	const size_t blocks = parts_of(n, THREADS);
-
 	if (n > 0)
-		LAUNCH(d, clamp, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, x, n,
-		    limit);
+		LAUNCH(d, clamp, grid_of(n, THREADS), THREADS, 0, x, n, limit);
 }
 
 /* ---- copy_channels ---- */
@@ -108,11 +105,11 @@ void
 gpu_copy_channels(struct dev *d, float *y, size_t y_stride, const float *x, size_t x_stride,
     uint32_t width, size_t rows)
 {
-	const size_t n = rows * width, blocks = parts_of(n, THREADS);
+	const size_t n = rows * width;
 
 	if (n > 0)
-		LAUNCH(d, copy_channels, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, y,
-		    y_stride, x, x_stride, width, n);
+		LAUNCH(d, copy_channels, grid_of(n, THREADS), THREADS, 0, y, y_stride, x, x_stride,
+		    width, n);
 }
 
 /* ---- split_pairs ---- */
@@ -181,9 +178,7 @@ void
 gpu_activate(struct dev *d, float *x, size_t n, enum activation act, const struct xielu *xielu)
 {
 	const struct xielu p = act == ACT_XIELU ? *xielu : xielu_none;
-	const size_t blocks = parts_of(n, THREADS);
 
 	if (n > 0)
-		LAUNCH(d, activate, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, x, n,
-		    act, p);
+		LAUNCH(d, activate, grid_of(n, THREADS), THREADS, 0, x, n, act, p);
 }

@@ -549,4 +549,13 @@ parts_of(size_t n, size_t part)
 	return (unsigned)((n + part - 1) / part);
 }
 
+/* Blocks of a kernel whose threads stride over n elements, part of them to a block at a time */
+static inline unsigned
+grid_of(size_t n, size_t part)
+{
+	const unsigned blocks = parts_of(n, part);
+
+	return blocks < 65536 ? blocks : 65536;
+}
+
 #endif

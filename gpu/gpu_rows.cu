@@ -196,8 +196,7 @@ round_to(float *x, size_t n)
 void
 gpu_round(struct dev *d, float *x, size_t n, enum kv_dtype dtype)
 {
-	const size_t blocks = parts_of(n, THREADS);
-	const unsigned grid = blocks < 65536 ? (unsigned)blocks : 65536;
+	const unsigned grid = grid_of(n, THREADS);
 
 	if (n == 0 || dtype == KV_F32)
 		return;
@@ -253,8 +252,7 @@ launch_glu(struct dev *d, float *y, const float *gate, const float *up, uint32_t
 {
 	const size_t n = (size_t)N * F;
 	const bool wide = aligned_16(d, y, n * 4) && aligned_16(d, gate, 0) && aligned_16(d, up, 0);
-	const size_t blocks = parts_of(n, (wide ? 4 : 1) * THREADS);
-	const unsigned grid = blocks < 65536 ? (unsigned)blocks : 65536;
+	const unsigned grid = grid_of(n, (wide ? 4 : 1) * THREADS);
 
 	if (n == 0)
 		return;
@@ -289,11 +287,8 @@ mix(float *y, const float *x, size_t n, float a, float b)
 void
 gpu_mix(struct dev *d, float *y, const float *x, size_t n, float a, float b)
 {
-	const size_t blocks = parts_of(n, THREADS);
-
 	if (n > 0)
-		LAUNCH(d, mix, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, y, x, n, a,
-		    b);
+		LAUNCH(d, mix, grid_of(n, THREADS), THREADS, 0, y, x, n, a, b);
 }
 
 /* ---- repeat_heads ---- */
@@ -312,11 +307,10 @@ repeat_heads(float *y, const float *x, size_t n, uint32_t times, uint32_t E)
 void
 gpu_repeat_heads(struct dev *d, float *y, const float *x, size_t n, uint32_t times, uint32_t E)
 {
-	const size_t blocks = parts_of(n * times * E, THREADS);
+	const unsigned grid = grid_of(n * times * E, THREADS);
 
-	if (blocks > 0)
-		LAUNCH(d, repeat_heads, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, y,
-		    x, n, times, E);
+	if (grid > 0)
+		LAUNCH(d, repeat_heads, grid, THREADS, 0, y, x, n, times, E);
 }
 
 /* ---- softcap ---- */
@@ -332,11 +326,8 @@ softcap(float *x, size_t n, float cap)
 void
 gpu_softcap(struct dev *d, float *x, size_t n, float cap)
 {
-	const size_t blocks = parts_of(n, THREADS);
-
 	if (n > 0)
-		LAUNCH(d, softcap, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, x, n,
-		    cap);
+		LAUNCH(d, softcap, grid_of(n, THREADS), THREADS, 0, x, n, cap);
 }
 
 constexpr unsigned GATED_THREADS = 1024;       /* at most */
