@@ -51,7 +51,7 @@ norm_heads(const struct model *m, float *x, const struct norm *norm, uint32_t N,
 		run_norm(m->ops, m->dev, x, x, norm, N * heads, E);
 }
 
-/* The same of a matrix with the queries, the key and the value of each KV head together */
+/* ws->q, k, v <- queries, keys and values of N rows, from one matrix (wqkv) */
 static void
 project_together(const struct model *m, struct workspace *ws, uint32_t l, float *k, float *v,
     uint32_t N)

@@ -67,9 +67,8 @@ find_all(const struct loader *ld, uint32_t l, const char *part, char full[TENSOR
 
 	if (part == NULL)
 		return NULL;
-	t = safetensors_find(ld->m->files, part_name(ld, l, part, "", full));
-	return t != NULL ? t : safetensors_find(ld->m->files,
-	    part_name(ld, l, part, ".weight", full));
+	t = find_part(ld, l, part, "", full);
+	return t != NULL ? t : find_part(ld, l, part, ".weight", full);
 }
 
 /* w, and more (NULL: nothing) behind it, <- [M][w->out + more->out][in] */
@@ -152,7 +151,7 @@ bind_shared(struct loader *ld, uint32_t l)
 	struct model_layer *y = &ld->m->layer[l];
 	char full[TENSOR_NAME];
 	const int apart = is->shared_gate_up == NULL || (is->shared_gate != NULL &&
-	    safetensors_find(ld->m->files, part_name(ld, l, is->shared_gate, ".weight", full)));
+	    find_part(ld, l, is->shared_gate, ".weight", full) != NULL);
 	const struct part parts[] = {
 		{ apart ? is->shared_gate : is->shared_gate_up, F, D, &y->ffn.gate, NULL },
 		{ apart ? is->shared_up : NULL, F, D, &y->ffn.up, NULL },

@@ -29,7 +29,7 @@ struct turned {
 static const struct tensor *
 look(struct loader *ld, uint32_t l, const char *part, const char *what, char full[TENSOR_NAME])
 {
-	const struct tensor *t = safetensors_find(ld->m->files, part_name(ld, l, part, what, full));
+	const struct tensor *t = find_part(ld, l, part, what, full);
 
 	if (t != NULL)
 		ld->needed[t - safetensors_at(ld->m->files, 0)] = 1;

@@ -41,7 +41,7 @@ find(const struct loader *ld, uint32_t l, const char *part)
 {
 	char full[TENSOR_NAME];
 
-	return safetensors_find(ld->m->files, part_name(ld, l, part, ".weight", full));
+	return find_part(ld, l, part, ".weight", full);
 }
 
 /* W_UK and W_UV in a tensor each, [H][rank][nope] and [H][value][rank], as GGUF files have them:

@@ -288,6 +288,13 @@ part_name(const struct loader *ld, uint32_t l, const char *part, const char *wha
 	return tensor_name(ld->m, name, what, full);
 }
 
+const struct tensor *
+find_part(const struct loader *ld, uint32_t l, const char *part, const char *what,
+    char full[TENSOR_NAME])
+{
+	return safetensors_find(ld->m->files, part_name(ld, l, part, what, full));
+}
+
 /* Rows of the tensor that part p begins, and how many parts it has */
 static uint32_t
 rows_together(const struct part *p, size_t left, size_t *parts)
@@ -360,7 +367,7 @@ read_number(struct loader *ld, uint32_t l, const char *name, int must, double *x
 	const struct tensor *t;
 	float number;
 
-	t = safetensors_find(ld->m->files, part_name(ld, l, name, "", full));
+	t = find_part(ld, l, name, "", full);
 	if (t == NULL)
 		return must ? FAIL(ld, MODEL_EINVALID, ld->m->dir, "no tensor %s", full) : MODEL_OK;
 	ld->needed[t - safetensors_at(ld->m->files, 0)] = 1;
@@ -451,7 +458,7 @@ bind_own_norms(struct loader *ld, uint32_t l, const char *name, uint32_t heads, 
 	device_block_reserve(&ld->constants, (size_t)heads * width * sizeof *w, &host, &device);
 	norm->w = device;
 	w = host;
-	if (safetensors_find(ld->m->files, part_name(ld, l, name, ".weight", full)) != NULL) {
+	if (find_part(ld, l, name, ".weight", full) != NULL) {
 		rc = need(ld, full, heads, width, &t);
 		return rc != MODEL_OK ? rc : keep_numbers(ld, t, (size_t)heads * width, w);
 	}
@@ -474,21 +481,22 @@ bind_norms(struct loader *ld, uint32_t l)
 	const uint32_t D = id->hidden, E = id->head_width;
 	const enum family_head_norm of = ld->m->family->head_norm;
 	const int wide = of == HEAD_NORM_WIDE;
-	const struct { const char *name; uint32_t width; struct norm *norm; } list[] = {
-		{ is->attention_norm, D, &y->norm }, { is->ffn_norm, D, &y->ffn.norm },
-		{ is->attention_adds, D, &y->residuals[0].norm },
-		{ is->ffn_adds, D, &y->residuals[1].norm },
-		{ is->q_norm, wide ? id->query_heads * E : E, &y->q_norm },
-		{ is->k_norm, wide ? model_weight_heads(ld->m) * E : E, &y->k_norm },
+	const uint32_t H = id->query_heads, G = model_weight_heads(ld->m);
+	/* heads 0: a norm of rows */
+	const struct { const char *name; uint32_t width, heads; struct norm *norm; } list[] = {
+		{ is->attention_norm, D, 0, &y->norm }, { is->ffn_norm, D, 0, &y->ffn.norm },
+		{ is->attention_adds, D, 0, &y->residuals[0].norm },
+		{ is->ffn_adds, D, 0, &y->residuals[1].norm },
+		{ is->q_norm, wide ? H * E : E, H, &y->q_norm },
+		{ is->k_norm, wide ? G * E : E, G, &y->k_norm },
 	};
 	char full[TENSOR_NAME];
 	size_t i;
 	int rc = MODEL_OK;
 
 	for (i = 0; rc == MODEL_OK && i < sizeof list / sizeof list[0]; i++)
-		if (list[i].name != NULL && i >= 4 && of == HEAD_NORM_OWN)
-			rc = bind_own_norms(ld, l, list[i].name, i == 4 ? id->query_heads :
-			    model_weight_heads(ld->m), E, list[i].norm);
+		if (list[i].name != NULL && list[i].heads > 0 && of == HEAD_NORM_OWN)
+			rc = bind_own_norms(ld, l, list[i].name, list[i].heads, E, list[i].norm);
 		else if (list[i].name != NULL)
 			rc = bind_norm(ld, part_name(ld, l, list[i].name, "", full), list[i].width,
 			    list[i].norm);

@@ -37,6 +37,10 @@ const char *tensor_name(const struct model *, const char *name, const char *what
 const char *part_name(const struct loader *, uint32_t l, const char *part, const char *what,
     char full[TENSOR_NAME]);
 
+/* The tensor of that name; NULL: there is none */
+const struct tensor *find_part(const struct loader *, uint32_t l, const char *part,
+    const char *what, char full[TENSOR_NAME]);
+
 /* A part of a layer that is a matrix, or one of several on top of each other in one tensor */
 struct part {
 	const char *name;       /* NULL: the tensor of the part before it, behind its rows */

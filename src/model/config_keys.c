@@ -77,7 +77,7 @@ static const struct key {
 	{ "use_bias", READ_IF, "false", FAMILY_USE_BIAS },
 	{ "attention_out_bias", ONLY, "false", 0 },        /* Seed-OSS */
 	{ "qkv_bias", ONLY, "false", 0 },                  /* InternLM 3 */
-	/* What says which form of a family a model has (family.c), where the form is not ours */
+	/* These keys choose a form of a family (family.c); without forms it takes false alone */
 	{ "qk_layernorm", ONLY, "false", 0 },              /* StableLM, Phi */
 	{ "use_qk_norm", ONLY, "false", 0 },
 	{ "qk_norm", ONLY, "false", 0 },                   /* Apertus, these two */

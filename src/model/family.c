@@ -176,7 +176,7 @@ static const struct key_alias
 	    { "layer_norm_epsilon", "rms_norm_eps" }, { "activation_function", "hidden_act" },
 	    { NULL, NULL } };
 
-/* What all forms of a family have */
+/* Fields that are the same in all forms of a family */
 #define GLM4_MOE "glm4_moe", "Glm4MoeForCausalLM", FAMILY_ATTENTION_BIAS | FAMILY_O_PLAIN | \
 	FAMILY_ROPE_WIDTH | NEEDS_KV, \
 	.rope_part = 0.5, .eps = 1e-5, .theta = 1e4, .experts = &glm4_moe, .aliases = routed_experts

@@ -109,7 +109,7 @@ take_scores(struct gguf_reading *c, const struct family_experts *f, uint64_t gro
 	return gguf_set(c, c->json, "topk_method", json_string(method));
 }
 
-/* What the scores of the chosen experts become: divided by their sum, multiplied */
+/* Are the weights of the chosen experts divided by their sum, and by what are they multiplied? */
 static int
 take_weights(struct gguf_reading *c, const struct family_experts *f)
 {

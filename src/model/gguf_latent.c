@@ -49,14 +49,13 @@ read_widths(struct gguf_reading *c, struct widths *w)
 	    (rc = gguf_arch_whole(c, "attention.key_length_mla", &key_mla)) != MODEL_OK ||
 	    (rc = gguf_arch_whole(c, "attention.value_length_mla", &value_mla)) != MODEL_OK)
 		return rc;
-	w->key = key;
-	w->value = value;
-	if (key_mla == 0 && value_mla == 0)
+	if (key_mla == 0 && value_mla == 0) {
+		w->key = key;
+		w->value = value;
 		return MODEL_OK;
-	w->key = key_mla;
-	w->value = value_mla;
-	if ((rc = need(c, "attention.key_length_mla", &key_mla)) != MODEL_OK ||
-	    (rc = need(c, "attention.value_length_mla", &value_mla)) != MODEL_OK ||
+	}
+	if ((rc = need(c, "attention.key_length_mla", &w->key)) != MODEL_OK ||
+	    (rc = need(c, "attention.value_length_mla", &w->value)) != MODEL_OK ||
 	    (rc = check_row(c, "attention.key_length", key, w->rank + w->rope)) != MODEL_OK)
 		return rc;
 	return check_row(c, "attention.value_length", value, w->rank);
