@@ -231,6 +231,7 @@ const struct ops cpu_ops = {
 	.describe = cpu_describe,
 	.products_in_bf16 = cpu_products_in_bf16,
 	.blocks_in_f32 = cpu_blocks_in_f32,
+	.use_kernels = NULL,
 	.event_record = cpu_event_record,
 	.event_wait = cpu_event_wait,
 	.mem_info = cpu_mem_info,

@@ -358,8 +358,8 @@ fits_wgmma(const struct dev *d, const float *o, const struct query *query, const
 
 	for (g = 0; g < c->G; g++)
 		longest = max(longest, c->len[g]);
-	return d->hopper && o != NULL && dtype != KV_F32 && (c->E == 64 || c->E == 128) &&
-	    (d->any_wgmma || (size_t)longest * c->E >= LEAST_KEYS) &&
+	return d->hopper && !d->no_wgmma && o != NULL && dtype != KV_F32 &&
+	    (c->E == 64 || c->E == 128) && (d->any_wgmma || (size_t)longest * c->E >= LEAST_KEYS) &&
 	    ((uintptr_t)c->k | (uintptr_t)c->v | (uintptr_t)query->q) % 16 == 0 &&
 	    (uintptr_t)o % 8 == 0;
 }

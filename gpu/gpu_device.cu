@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/gpu_internal.h"
+#include "gpu/gpu_selfcheck.h"
 
 #define STAGING ((size_t)4 << 20)
+#define LITTLE_STAGING ((size_t)64 << 10)
 #define LEAST_MAJOR 8                  /* compute capability 8.0: mma of bf16, cp.async */
 
 static int force_reference, force_no_pdl, force_wgmma;
@@ -146,13 +147,14 @@ gpu_launched(struct dev *d, const char *kernel)
 
 /* ---- opening ---- */
 
-static void
+void
 gpu_close(struct dev *d)
 {
 	int i;
 
 	if (d == NULL)
 		return;
+	gpu_checks_close(d);
 	cudaSetDevice(d->index);
 	if (d->stream != NULL)
 		cudaStreamSynchronize(d->stream);
@@ -239,6 +241,23 @@ pdl_supported(void)
 #endif
 }
 
+/* Opens what a device needs to run ops; staging: bytes of each of its buffers */
+static void
+open_streams(struct dev *d, size_t staging)
+{
+	gpu_check(d, "cudaSetDevice", cudaSetDevice(d->index));
+	gpu_check(d, "cudaStreamCreate",
+	    cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+	gpu_check(d, "cudaStreamCreate",
+	    cudaStreamCreateWithFlags(&d->side_stream, cudaStreamNonBlocking));
+	if (gpu_ok(d))
+		gpu_pool_open(d);
+	if (gpu_ok(d))
+		gpu_staging_open(d, &d->out, 2, staging, NULL);
+	if (gpu_ok(d))
+		gpu_staging_open(d, &d->in, 2, staging, NULL);
+}
+
 static struct dev *
 gpu_open(int index, int threads, char *err, size_t errlen)
 {
@@ -263,21 +282,30 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	    p.minor, p.totalGlobalMem >> 20);
 	gpu_check(d, "cudaSetDevice", cudaSetDevice(index));
 	d->pdl = !force_no_pdl && pdl_supported();
-	gpu_check(d, "cudaStreamCreate",
-	    cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
-	gpu_check(d, "cudaStreamCreate",
-	    cudaStreamCreateWithFlags(&d->side_stream, cudaStreamNonBlocking));
-	if (gpu_ok(d))
-		gpu_pool_open(d);
-	if (gpu_ok(d))
-		gpu_staging_open(d, &d->out, 2, STAGING, NULL);
-	if (gpu_ok(d))
-		gpu_staging_open(d, &d->in, 2, STAGING, NULL);
+	open_streams(d, STAGING);
 	if (!gpu_ok(d)) {
 		snprintf(err, errlen, "GPU %d: %s", index, d->error);
 		gpu_close(d);
 		return NULL;
 	}
+	return d;
+}
+
+struct dev *
+gpu_open_small(const struct dev *like)
+{
+	struct dev *d = (struct dev *)calloc(1, sizeof *d);
+
+	if (d == NULL)
+		return NULL;
+	d->index = like->index;
+	d->threads = 1;
+	d->sms = like->sms;
+	d->l2 = like->l2;
+	d->most_shared = like->most_shared;
+	d->hopper = like->hopper;
+	d->pdl = like->pdl;
+	open_streams(d, LITTLE_STAGING);
 	return d;
 }
 
@@ -366,6 +394,7 @@ const struct ops gpu_ops = {
 	.describe = gpu_describe,
 	.products_in_bf16 = NULL,        /* it rounds to the type of the weights anyway */
 	.blocks_in_f32 = NULL,
+	.use_kernels = gpu_use_kernels,
 	.event_record = gpu_event_record,
 	.event_wait = gpu_event_wait,
 	.mem_info = gpu_mem_info,
@@ -411,29 +440,29 @@ const struct ops gpu_ops = {
 	.rope_append = gpu_rope_append,
 	.rope_append_each = gpu_rope_append_each,
 	.ffn = gpu_ffn,
-	.attend = gpu_attend,
-	.attend_each = gpu_attend_each,
+	.attend = gpu_checked_attend,
+	.attend_each = gpu_checked_attend_each,
 	.attend_apart = NULL,
 	.lse_merge = gpu_lse_merge,
-	.attend_mass = gpu_attend_mass,
+	.attend_mass = gpu_checked_attend_mass,
 	.query_stats = gpu_query_stats,
 	.value_norms = gpu_value_norms,
 	.activate = gpu_activate,
 	.gate_scores = gpu_gate_scores,
-	.window_mass = gpu_window_mass,
+	.window_mass = gpu_checked_window_mass,
 	.knorm = gpu_knorm,
 	.keydiff = gpu_keydiff,
 	.rank_rows = gpu_rank_rows,
 	.argmax = gpu_argmax,
 	.pack_bits = gpu_pack_bits,
 	.pack_pages = gpu_pack_pages,
-	.bits_scores = gpu_bits_scores,
+	.bits_scores = gpu_checked_bits_scores,
 	.page_scores = gpu_page_scores,
 	.key_scores = gpu_key_scores,
 	.group_reduce = gpu_group_reduce,
 	.topk = gpu_topk,
 	.scores_by_label = gpu_scores_by_label,
-	.attend_chosen = gpu_attend_chosen,
+	.attend_chosen = gpu_checked_attend_chosen,
 	.gather = gpu_gather,
 	.rebuild = gpu_rebuild,
 	.fetch_chosen = gpu_fetch_chosen,

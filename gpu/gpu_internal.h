@@ -4,6 +4,7 @@
  * gpu_device.cu        open, errors, launches, the op table
  * gpu_memory.cu        allocation, scratch, copies to and from the host, events
  * gpu_graph.cu         CUDA graphs: capture and launch of a decode step
+ * gpu_selfcheck.cu     kernels must give what naive ones give, at their first use on a GPU
  * gpu_weights.cu       upload of weights
  * gpu_rows.cu          embedding lookup, RMSNorm, rounding, SwiGLU
  * gpu_*quantised*.cu   rows of quantised types: append, attention, mass, scores, indexes
@@ -99,6 +100,7 @@ struct dev {
 	size_t l2;                   /* bytes of the L2 cache */
 	size_t most_shared;          /* bytes of dynamic shared memory that a block may have */
 	bool hopper, any_wgmma;      /* it runs code for sm_90a; gpu_force_wgmma() */
+	bool no_wgmma;               /* such code is not used for this call */
 	int reference;               /* only naive kernels */
 	bool pdl;                    /* programmatic dependent launch is on (port.h) */
 	/* the last kernel on the stream is cuBLAS's, or it waits for a fetch */
@@ -131,6 +133,7 @@ struct dev {
 	uint64_t events_recorded;    /* how many there were */
 	struct fetching fetching;
 	struct weights *weights;     /* gpu_weights.cu's */
+	struct checks *checks;       /* gpu_selfcheck.cu's; NULL: kernels are used unchecked */
 	struct upload *upload;
 	/* pinned memory, NULL: none yet: rows that a quantised type cannot store, which
 	 * gpu_check_refused() makes a failure (gpu_quantised_append.cu) */
@@ -145,6 +148,9 @@ extern "C" void gpu_force_reference(int);
 extern "C" void gpu_force_no_pdl(int);
 /* prefill attention by gpu_attend_wgmma.cu also for calls too short to gain from it. */
 extern "C" void gpu_force_wgmma(int);
+
+/* gpu_selfcheck.cu: frees d->checks. */
+void gpu_checks_close(struct dev *);
 
 /* Remembers the first failure. */
 void gpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -5,6 +5,8 @@
 #include "ops/ops.h"
 
 extern "C" {
+op_close gpu_close;
+op_use_kernels gpu_use_kernels;
 op_mem_info gpu_mem_info;
 op_alloc gpu_alloc;
 op_free gpu_free;
@@ -50,27 +52,27 @@ op_ffn gpu_ffn;
 op_experts gpu_experts;
 op_scale_rows gpu_scale_rows;
 op_matmul gpu_matmul;
-op_attend gpu_attend;
-op_attend_each gpu_attend_each;
-op_attend_mass gpu_attend_mass;
+op_attend gpu_attend, gpu_checked_attend;
+op_attend_each gpu_attend_each, gpu_checked_attend_each;
+op_attend_mass gpu_attend_mass, gpu_checked_attend_mass;
 op_lse_merge gpu_lse_merge;
 op_query_stats gpu_query_stats;
 op_value_norms gpu_value_norms;
 op_activate gpu_activate;
 op_gate_scores gpu_gate_scores;
-op_window_mass gpu_window_mass;
+op_window_mass gpu_window_mass, gpu_checked_window_mass;
 op_knorm gpu_knorm;
 op_keydiff gpu_keydiff;
 op_rank_rows gpu_rank_rows;
 op_pack_bits gpu_pack_bits;
 op_pack_pages gpu_pack_pages;
-op_bits_scores gpu_bits_scores;
+op_bits_scores gpu_bits_scores, gpu_checked_bits_scores;
 op_page_scores gpu_page_scores;
 op_key_scores gpu_key_scores;
 op_group_reduce gpu_group_reduce;
 op_topk gpu_topk;
 op_scores_by_label gpu_scores_by_label;
-op_attend_chosen gpu_attend_chosen;
+op_attend_chosen gpu_attend_chosen, gpu_checked_attend_chosen;
 op_gather gpu_gather;
 op_rebuild gpu_rebuild;
 op_fetch_chosen gpu_fetch_chosen;

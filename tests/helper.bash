@@ -25,6 +25,8 @@ unset PYTHONDONTWRITEBYTECODE
 unset KV_ALLOW_CONFIG KV_ALLOW_TENSOR KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
 # Nothing is remembered from one test to another.
 export KV_FINGERPRINTS=off
+# Emulated kernels are those that the tests of ops have checked; kernels.bats unsets it.
+export KV_KERNELS=unchecked
 # What tests compare with is computed with activations in f32, and is the same on every processor.
 export KV_PRODUCTS=f32
 

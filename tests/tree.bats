@@ -64,7 +64,7 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 @test "only libkvfile knows the bytes of sections and spells their types" {
 	local types
 	run bash -c 'grep -HE "^#include .libkvfile/" {src/*,cpu,gpu,tools}/*.[ch]* |
-	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype|rowtype|temporary)\.h"'
+	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype|rowtype|remembered|temporary)\.h"'
 	assert_output ''
 	types=$(sed -nE 's/^\tKIND\([0-9]+, [A-Z]+, "(.{4})".*/\1/p' libkvfile/kinds.h | paste -sd '|')
 	assert_regex "$types" '^HEAD\|.*\|rHDk\|.*\|pADD$'

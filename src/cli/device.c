@@ -6,6 +6,60 @@
 #include "cli/device.h"
 #include "cli/report.h"
 #include "cli/tool.h"
+#include "libkvfile/remembered.h"
+
+/* ---- kernels of a GPU (KV_KERNELS) ---- */
+
+static struct kv_remembered checked = { .format = "kvpipe kernels 1" };
+
+/* with: NULL where all kernels are to be checked again */
+static int
+find_checked(void *with, const char *key, char *value, size_t size)
+{
+	return with != NULL && kv_remembered_find(with, key, value, size);
+}
+
+static void
+keep_checked(void *with, const char *key, const char *value)
+{
+	(void)with;
+	kv_remembered_add(&checked, key, value);
+}
+
+static const struct findings findings = { .with = &checked, .find = find_checked,
+	.keep = keep_checked, .warn = warn_notice };
+static const struct findings new_findings = { .with = NULL, .find = find_checked,
+	.keep = keep_checked, .warn = warn_notice };
+
+static void
+choose_kernels(const struct device *d)
+{
+	static const struct {
+		const char *name;
+		enum kernels kernels;
+		const struct findings *findings;
+	} choice[] = {
+		{ "auto", KERNELS_CHECKED, &findings },
+		{ "check", KERNELS_CHECKED, &new_findings },
+		{ "plain", KERNELS_PLAIN, NULL },
+		{ "unchecked", KERNELS_UNCHECKED, NULL },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof choice / sizeof *choice; i++)
+		if (strcmp(choice[i].name, settings.kernels) == 0)
+			break;
+	if (i == sizeof choice / sizeof *choice)
+		die(EXIT_USAGE, "KV_KERNELS: '%s' is not auto, check, plain or unchecked",
+		    settings.kernels);
+	if (d->ops->use_kernels == NULL)
+		return;
+	if (checked.file == NULL)
+		checked.file = cache_file("kernels");
+	d->ops->use_kernels(d->dev, choice[i].kernels, choice[i].findings);
+}
+
+/* ---- devices ---- */
 
 /* Returns the number after "cuda:", 0 without one. */
 static int
@@ -51,6 +105,7 @@ device_another(uint32_t threads)
 		if (!try(&d, &cpu_ops, 0, threads, err, sizeof err))
 			die(EXIT_RUN, "cpu: %s", err);
 	}
+	choose_kernels(&d);
 	report_device(&d);
 	return d;
 }

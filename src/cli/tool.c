@@ -23,7 +23,7 @@
 #include "cli/tool_internal.h"
 #include "ops/ops.h"
 
-struct settings settings = { .output = "-", .device = "auto" };
+struct settings settings = { .output = "-", .device = "auto", .kernels = "auto" };
 const struct tool *the_tool = &(const struct tool){ .name = "kvpipe" };
 
 /* ---- signals ---- */
@@ -161,25 +161,31 @@ model_of_environment(void)
 	return folder != NULL && *folder != '\0' ? folder : NULL;
 }
 
+const char *
+cache_file(const char *name)
+{
+	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char *path = NULL;
+	int n = 0;
+
+	if (cache != NULL && *cache == '/')
+		n = asprintf(&path, "%s/kvpipe/%s", cache, name);
+	else if (home != NULL && *home == '/')
+		n = asprintf(&path, "%s/.cache/kvpipe/%s", home, name);
+	return n > 0 ? path : NULL;
+}
+
 /* Finds the file for fingerprints of weights: none without a home folder, or if the user
  * disables it. */
 static void
 find_fingerprints(void)
 {
-	const char *off = getenv("KV_FINGERPRINTS"), *cache = getenv("XDG_CACHE_HOME");
-	const char *home = getenv("HOME");
-	char *path = NULL;
-	int n = 0;
+	const char *off = getenv("KV_FINGERPRINTS");
 
 	if (off != NULL && *off != '\0' && strcmp(off, "off") != 0)
 		die(EXIT_USAGE, "KV_FINGERPRINTS: '%s' is not off", off);
-	if (off != NULL && *off != '\0')
-		return;
-	if (cache != NULL && *cache == '/')
-		n = asprintf(&path, "%s/kvpipe/fingerprints", cache);
-	else if (home != NULL && *home == '/')
-		n = asprintf(&path, "%s/.cache/kvpipe/fingerprints", home);
-	settings.fingerprints = n > 0 ? path : NULL;
+	if (off == NULL || *off == '\0')
+		settings.fingerprints = cache_file("fingerprints");
 }
 
 static void
@@ -196,6 +202,8 @@ read_environment(const struct tool *tool)
 			settings.threads = option_count("KV_THREADS", text, 0);
 		if ((text = getenv("KV_DEVICE")) != NULL && *text != '\0')
 			settings.device = text;
+		if ((text = getenv("KV_KERNELS")) != NULL && *text != '\0')
+			settings.kernels = text;
 	}
 	if (tool->takes & TAKES_CONFIG) {
 		if ((text = getenv("KV_PRODUCTS")) != NULL && *text != '\0')

@@ -1,8 +1,8 @@
 /* tool.h - what every program has: start and end, settings of shared options, messages
  *
  * Only this part may exit, read the environment (KV_MODEL, KV_ALLOW_CONFIG, KV_ALLOW_TENSOR,
- * KV_THREADS, KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT, KV_FINGERPRINTS, XDG_CACHE_HOME,
- * HOME, TMPDIR) or handle signals. */
+ * KV_THREADS, KV_DEVICE, KV_KERNELS, KV_PRODUCTS, KV_PROGRESS, KV_REPORT, KV_FINGERPRINTS,
+ * XDG_CACHE_HOME, HOME, TMPDIR) or handle signals. */
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 
@@ -59,6 +59,7 @@ struct settings {
 	/* NULL unless given; after session_open() "bf16", or NULL for f32 */
 	const char *products;
 	const char *report;     /* NULL unless given; report.h */
+	const char *kernels;    /* KV_KERNELS, "auto" unless set */
 	/* file with fingerprints of weights that were hashed before; NULL: none */
 	const char *fingerprints;
 	int json, quiet, verbose;
@@ -67,6 +68,9 @@ extern struct settings settings;
 
 /* Returns KV_MODEL, or NULL: for a program that only sometimes needs a model */
 const char *model_of_environment(void);
+/* Returns the path of the cache file of this name, below XDG_CACHE_HOME or HOME; NULL: there is
+ * none. Not to be freed before the process ends. */
+const char *cache_file(const char *name);
 /* Returns settings.threads, or for 0 the number of processors available to this process. */
 unsigned processors(void);
 

@@ -23,6 +23,7 @@ PASS_RESULT(const char *, sync, (struct dev *d), of(d)->dev)
 PASS_RESULT(const char *, describe, (struct dev *d), of(d)->dev)
 PASS_RESULT(int, products_in_bf16, (struct dev *d, int on), of(d)->dev, on)
 PASS(blocks_in_f32, (struct dev *d, int on), on)
+PASS(use_kernels, (struct dev *d, enum kernels which, const struct findings *f), which, f)
 PASS_RESULT(uint64_t, event_record, (struct dev *d), of(d)->dev)
 PASS_RESULT(const char *, event_wait, (struct dev *d, uint64_t event), of(d)->dev, event)
 PASS(mem_info, (struct dev *d, size_t *free_bytes, size_t *total), free_bytes, total)
@@ -383,7 +384,8 @@ fill_table(struct ops *to, const struct ops *under)
 	*to = *under;
 #define COUNTED(name) to->name = under->name != NULL ? counted_##name : NULL
 	COUNTED(close); COUNTED(sync); COUNTED(describe); COUNTED(products_in_bf16);
-	COUNTED(blocks_in_f32); COUNTED(event_record); COUNTED(event_wait); COUNTED(mem_info);
+	COUNTED(blocks_in_f32); COUNTED(use_kernels); COUNTED(event_record);
+	COUNTED(event_wait); COUNTED(mem_info);
 	COUNTED(alloc);
 	COUNTED(free); COUNTED(put); COUNTED(put_scattered); COUNTED(get); COUNTED(get_side);
 	COUNTED(host_alloc);

@@ -25,6 +25,7 @@
 #include "methods/reduce.h"
 #include "ops/entries.h"
 #include "ops/experts.h"
+#include "ops/kernels.h"
 #include "ops/rows.h"
 #include "ops/weights.h"
 
@@ -85,6 +86,11 @@ typedef int op_products_in_bf16(struct dev *, int on);
  * products_in_bf16(), of more rows x and weights to bf16. NULL: the backend takes no such
  * weights. */
 typedef void op_blocks_in_f32(struct dev *, int on);
+
+/* Sets which kernels later calls use; initially unchecked. *findings outlives the device. Checked:
+ * the first call of an op of its kind (types, widths, heads) waits for a check; results of kernels
+ * that give something else are not used, and the program is warned. NULL: there is no choice. */
+typedef void op_use_kernels(struct dev *, enum kernels, const struct findings *);
 
 /* Records an event after all work so far, and returns it. */
 typedef uint64_t op_event_record(struct dev *);
@@ -510,6 +516,7 @@ struct ops {
 	op_describe *describe;
 	op_products_in_bf16 *products_in_bf16;
 	op_blocks_in_f32 *blocks_in_f32;
+	op_use_kernels *use_kernels;
 	op_event_record *event_record;
 	op_event_wait *event_wait;
 	op_mem_info *mem_info;

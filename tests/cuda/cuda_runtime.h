@@ -336,6 +336,7 @@ typedef struct emulated_graph_exec *cudaGraphExec_t;
 
 struct cudaDeviceProp {
 	char name[256];
+	struct { char bytes[16]; } uuid;
 	size_t totalGlobalMem, sharedMemPerBlockOptin;
 	int major, minor, multiProcessorCount, l2CacheSize;
 };

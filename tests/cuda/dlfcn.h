@@ -6,6 +6,9 @@
 enum { RTLD_LOCAL = 0, RTLD_NOW = 2 };
 
 extern "C" {
+typedef struct { const char *dli_fname; } Dl_info;
+/* The program itself, wherever the address is */
+int emulated_dladdr(const void *, Dl_info *);
 /* Set by a test: there is no cuBLAS. */
 extern int cublas_missing;
 void *emulated_dlopen(const char *, int);
@@ -16,5 +19,6 @@ const char *emulated_dlerror(void);
 #define dlopen emulated_dlopen
 #define dlsym emulated_dlsym
 #define dlerror emulated_dlerror
+#define dladdr emulated_dladdr
 
 #endif

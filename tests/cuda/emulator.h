@@ -187,8 +187,8 @@ cudaError_t wanted(const char *call = __builtin_FUNCTION());
 cudaError_t told(cudaError_t e);
 /* Both, for functions of the runtime */
 cudaError_t failure(const char *call = __builtin_FUNCTION());
-/* Does a test want this kernel to fault? Then it is not run. Does not return for one that is
- * to hang. */
+/* Does a test want this kernel to fault, or to do nothing? Then it is not run. Does not return for
+ * one that is to hang. */
 bool kernel_faults(const char *kernel);
 /* The value of $NAME, or otherwise */
 int setting(const char *name, int otherwise);

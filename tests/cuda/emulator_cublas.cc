@@ -197,6 +197,13 @@ emulated_dlerror(void)
 	return "the emulator was told to have no libcublas";
 }
 
+int
+emulated_dladdr(const void *, Dl_info *info)
+{
+	info->dli_fname = "/proc/self/exe";
+	return 1;
+}
+
 void *
 emulated_dlsym(void *, const char *name)
 {

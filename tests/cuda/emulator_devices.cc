@@ -105,6 +105,7 @@ cudaGetDeviceProperties(cudaDeviceProp *p, int d)
 
 	*p = {};
 	snprintf(p->name, sizeof p->name, "emulated, %s", order[d]);
+	p->uuid.bytes[0] = (char)d;
 	p->totalGlobalMem = device_bytes();
 	p->sharedMemPerBlockOptin = MOST_SHARED;
 	p->major = capability / 10;
