@@ -90,6 +90,18 @@ workspace(struct dev *d, struct blas *b)
 	    b->workspace != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
+/* cuBLAS allocates by itself: what the pool of alloc() keeps is given back where that is too
+ * little. */
+static cublasStatus_t
+create(struct dev *d, struct blas *b)
+{
+	cublasStatus_t status = b->create(&b->handle);
+
+	if (status == CUBLAS_STATUS_ALLOC_FAILED && gpu_trim(d))
+		status = b->create(&b->handle);
+	return status;
+}
+
 /* Opens cuBLAS at the first call; NULL after a failure. A product whose result is of 16 bits must
  * not add up partial sums of 16 bits (split-K). */
 static const struct blas *
@@ -104,7 +116,7 @@ opened(struct dev *d)
 		return NULL;
 	}
 	if (!load(d, b) || !gpu_check(d, "cudaSetDevice", cudaSetDevice(d->index)) ||
-	    !workspace(d, b) || !check(d, "create", b->create(&b->handle)) ||
+	    !workspace(d, b) || !check(d, "create", create(d, b)) ||
 	    !check(d, "stream", b->set_stream(b->handle, d->stream)) ||
 	    !check(d, "workspace", b->set_workspace(b->handle, b->workspace, WORKSPACE)) ||
 	    !check(d, "math mode", b->set_math(b->handle,

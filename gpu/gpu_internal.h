@@ -172,6 +172,9 @@ int gpu_sync_event(struct dev *, const char *what, cudaEvent_t);
 /* The pool of alloc() and free(), which are in the order of the stream */
 void gpu_pool_open(struct dev *);
 void gpu_pool_close(struct dev *);
+/* Gives back to the driver what the pool keeps. Returns 0 when that is nothing, or after a
+ * failure. */
+int gpu_trim(struct dev *);
 /* As alloc(), for memory that another stream writes first; cudaFree() */
 void *gpu_alloc_apart(struct dev *, size_t bytes);
 /* Device scratch of at least `bytes`; NULL after a failure. Growing it loses its contents and

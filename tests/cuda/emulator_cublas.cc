@@ -11,6 +11,9 @@
 
 using namespace emulator;
 
+/* Device memory that must be free when cuBLAS is opened */
+static constexpr size_t HANDLE = (size_t)4 << 20;
+
 /* Products of cuBLAS so far */
 extern "C" unsigned long cuda_products;
 unsigned long cuda_products;
@@ -23,10 +26,14 @@ struct emulated_cublas {
 cublasStatus_t
 cublasCreate_v2(cublasHandle_t *h)
 {
+	size_t free, total;
+
 	ALONE();
 	*h = NULL;
 	if (wanted())
 		return CUBLAS_STATUS_NOT_INITIALIZED;
+	if (cudaMemGetInfo(&free, &total) != cudaSuccess || free < HANDLE)
+		return CUBLAS_STATUS_ALLOC_FAILED;
 	*h = new emulated_cublas();
 	return CUBLAS_STATUS_SUCCESS;
 }
@@ -51,6 +58,7 @@ cublasGetStatusString(cublasStatus_t status)
 	switch (status) {
 	case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
 	case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
+	case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";
 	case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
 	case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
 	}
