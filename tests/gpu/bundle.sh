@@ -4,8 +4,9 @@
 #
 # BUILD is a build folder whose programs look for shared libraries in lib/ beside them (make
 # gpu-bundle). FOLDER becomes a tree in which tests/gpu/run.sh runs as here, with stripped programs
-# and every shared library that they need except those of the C library; FOLDER.tar.xz is its
-# archive. Prints both sizes.
+# and every shared library that they need except those of the C library, libstdc++ and libgcc_s:
+# every system has these, and those of a newer system want its C library. FOLDER.tar.xz is its
+# archive. Prints both sizes, and the versions of these libraries that the bundle wants.
 set -eu
 export LC_ALL=C CDPATH=
 
@@ -37,7 +38,7 @@ git rev-parse --short HEAD >"$folder/commit" 2>/dev/null || echo unknown >"$fold
 
 find "$build"/kv-* "$build/emulated" "$build/tests" -type f -perm -u+x -exec ldd {} + 2>/dev/null |
 	awk '$2 == "=>" && $3 ~ /^\// {
-		if ($1 !~ /^(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so/)
+		if ($1 !~ /^(libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s|ld-linux.*)\.so/)
 			print $3
 	}' | sort -u |
 	while read -r library; do
@@ -48,3 +49,7 @@ find "$build"/kv-* "$build/emulated" "$build/tests" -type f -perm -u+x -exec ldd
 tar -cf - -C "$(dirname "$folder")" "$(basename "$folder")" |
 	xz --lzma2=preset=1,dict=192MiB >"$folder.tar.xz"
 du -shc "$folder" "$folder.tar.xz" | sed '$d'
+find "$folder" -type f -exec objdump -T {} + 2>/dev/null |
+	grep -oE '(GLIBC|GLIBCXX|GCC)_[0-9.]+' | sort -uV | awk -F _ '
+		{ newest[$1] = $2 }
+		END { for (name in newest) print "needs " name "_" newest[name] }' | sort

@@ -188,7 +188,8 @@ static void
 test_library(struct device *d, struct dev *dev)
 {
 	enum { N = 9, IN = 8, OUT = 4 };
-	float *x = d->ops->alloc(dev, N * IN * sizeof *x), *y = d->ops->alloc(dev, N * OUT * sizeof *y);
+	float *x = d->ops->alloc(dev, N * IN * sizeof *x);
+	float *y = d->ops->alloc(dev, N * OUT * sizeof *y);
 	float *w = d->ops->alloc(dev, OUT * IN * sizeof *w);
 	const struct mat mat = { .data = w, .type = WEIGHT_F32, .out = OUT, .in = IN };
 	const char *why;
