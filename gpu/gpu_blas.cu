@@ -40,6 +40,11 @@ struct blas {
 	    int k, const void *alpha, const void *a, cudaDataType_t, int lda, const void *b,
 	    cudaDataType_t, int ldb, const void *beta, void *c, cudaDataType_t, int ldc,
 	    cublasComputeType_t, cublasGemmAlgo_t);
+	cublasStatus_t (*gemm_batched)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m,
+	    int n, int k, const void *alpha, const void *a, cudaDataType_t, int lda,
+	    long long a_step, const void *b, cudaDataType_t, int ldb, long long b_step,
+	    const void *beta, void *c, cudaDataType_t, int ldc, long long c_step, int batch,
+	    cublasComputeType_t, cublasGemmAlgo_t);
 };
 
 /* ---- the library ---- */
@@ -54,6 +59,7 @@ load(struct dev *d, struct blas *b)
 		{ "cublasSetWorkspace_v2", &b->set_workspace },
 		{ "cublasSetMathMode", &b->set_math },
 		{ "cublasGetStatusString", &b->text }, { "cublasGemmEx", &b->gemm },
+		{ "cublasGemmStridedBatchedEx", &b->gemm_batched },
 	};
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *found;
 
@@ -217,6 +223,16 @@ narrowed(struct dev *d, struct narrow *to, const float *x, const struct mat *w, 
 	return 1;
 }
 
+/* to[n][width] <- the first numbers of the rows of x, n rows `stride` apart */
+static __global__ void __launch_bounds__(THREADS)
+narrow_channels(bf16 *to, const float *x, size_t stride, uint32_t width, size_t all)
+{
+	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+
+	if (i < all)
+		to[i] = narrow<bf16>(x[i / width * stride + i % width]);
+}
+
 /* ---- y before and after ---- */
 
 /* y <- (bias + y when add) / scale, before the product is added to it */
@@ -316,4 +332,39 @@ gpu_blas_matmul(struct dev *d, float *y, const float *x, const struct mat *w, co
 	multiply(d, b, y, &t, w, bias, add);
 	if (t.at != x && (y + (size_t)N * w->out <= x || x + (size_t)N * w->in <= y))
 		d->narrowed = { .x = x, .N = N, .in = w->in, .dtype = mat_elements(w) };
+}
+
+/* One product for all heads. Row-major w of a head is, to cuBLAS, its transpose. */
+void
+gpu_blas_heads(struct dev *d, float *y, size_t y_stride, const float *x, size_t x_stride,
+    const struct head_matrices *a, int transposed, uint32_t N)
+{
+	const struct blas *b = opened(d);
+	const int in = (int)a->w->in, rows = (int)a->rows, heads = (int)a->heads;
+	const uint32_t width = transposed ? a->rows : a->w->in;
+	const size_t all = (size_t)N * a->heads * width;
+	const enum kv_dtype dtype = mat_elements(a->w);
+	const auto type = type_of(dtype);
+	const char *w = (const char *)a->w->data + (size_t)a->first * a->w->in *
+	    kv_dtype_size(dtype);
+	const float one = 1, zero = 0;
+	struct narrow t = { x, NULL, N, width, dtype };
+
+	if (b == NULL || !gpu_product_fits(d, a->w, N))
+		return;
+	if (dtype == KV_BF16) {
+		if (!gpu_narrow_alloc(d, &t, KV_BF16, N * a->heads, width))
+			return;
+		LAUNCH(d, narrow_channels, parts_of(all, THREADS), THREADS, 0, (bf16 *)t.at, x,
+		    x_stride, width, all);
+		x_stride = width;
+	}
+	d->no_early_start = true;
+	if (gpu_ok(d))
+		check(d, "product", b->gemm_batched(b->handle, transposed ? CUBLAS_OP_N :
+		    CUBLAS_OP_T, CUBLAS_OP_N, transposed ? in : rows, (int)N, (int)width, &one, w,
+		    type, in, (long long)a->block * in, t.at, type, heads * (int)x_stride,
+		    (long long)x_stride, &zero, y, CUDA_R_32F, heads * (int)y_stride,
+		    (long long)y_stride, heads, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+	gpu_forget(d);
 }

@@ -125,7 +125,7 @@ gpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
     const struct chosen *chosen)
 {
 	const size_t bytes = from->width * kv_dtype_size(from->dtype);
-	const int values = to->v != NULL && from->v != NULL;
+	const int values = own_values(to) != NULL && from->v != NULL;
 	struct gather_target into = { .k = to->k, .v = values ? to->v : NULL, .pos = to->pos,
 		.start = {}, .units = 0 };
 	const uintptr_t places = (uintptr_t)to->k | (uintptr_t)into.v | (uintptr_t)from->k |

@@ -227,7 +227,7 @@ static void
 run_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, struct layer_rows *l,
     const uint32_t *count, uint64_t moving)
 {
-	const uintptr_t alignment = rows_k_bytes(l) | (l->v != NULL ? rows_v_bytes(l) : 0) |
+	const uintptr_t alignment = rows_k_bytes(l) | (own_values(l) != NULL ? rows_v_bytes(l) : 0) |
 	    (uintptr_t)l->k | (uintptr_t)l->v;
 
 	if (d->reference) {
@@ -252,7 +252,7 @@ run_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, struct
 static struct layer_arrays
 arrays_of(const struct layer_rows *l, float *mass, size_t stride)
 {
-	return { .k = { l->k, 0, 0 }, .v = { l->v, 0, 0 }, .pos = l->pos, .mass = mass,
+	return { .k = { l->k, 0, 0 }, .v = { own_values(l), 0, 0 }, .pos = l->pos, .mass = mass,
 		.stride = stride, .G = l->heads, .R = 0 };
 }
 

@@ -20,6 +20,7 @@ constexpr uint32_t FETCH_BLOCKS = 16;    /* of all KV heads; 512 KiB in flight *
 struct slot_table {
 	uint32_t *row, *slot, *n, *new_row, *new_slot;
 	uint64_t *fetched;
+	uint32_t k_bytes, v_bytes;   /* of a row that is fetched */
 	size_t stride;
 	uint32_t slots;
 	const uint8_t *exact;        /* [G][chunks]; NULL: all keys are fetched */
@@ -117,7 +118,7 @@ place_rows(uint32_t *lists, size_t stride, const struct row_list list, const str
 	prefix_sum<PLACE_THREADS>(keys, part, &all);
 	if (threadIdx.x == 0) {
 		t.n[g] = n;
-		t.fetched[g] += n + all;
+		t.fetched[g] += (uint64_t)n * t.v_bytes + (uint64_t)all * t.k_bytes;
 	}
 }
 
@@ -224,7 +225,9 @@ fetch_of(struct dev *d, struct slot_table *t, struct fetch_route *way,
 	if (!gpu_ok(d))
 		return 0;
 	*t = { .row = f->row, .slot = f->slot, .n = f->n_new, .new_row = f->new_row,
-		.new_slot = f->new_slot, .fetched = f->fetched, .stride = f->stride,
+		.new_slot = f->new_slot, .fetched = f->fetched,
+		.k_bytes = (uint32_t)rows_k_bytes(f->to), .v_bytes = own_values(f->to) != NULL ?
+		(uint32_t)rows_v_bytes(f->to) : 0, .stride = f->stride,
 		.slots = f->slots, .exact = low != NULL ? low->exact : NULL, .chunk = low != NULL ?
 		low->chunk : 1, .chunks = low != NULL ? low->n / low->chunk : 0, .stored = {} };
 	*way = { .from_k = f->k, .from_v = f->v, .to_k = f->to->k, .to_v = f->to->v,
@@ -268,12 +271,14 @@ launch_tensor(struct dev *d, cudaStream_t stream, const struct slot_table &t,
 	});
 }
 
-/* Keys, and then values */
+/* Keys, and then values that are not in the keys */
 static void
-launch_quantised(struct dev *d, cudaStream_t stream, const struct slot_table &t,
+launch_tensors(struct dev *d, cudaStream_t stream, const struct slot_table &t,
     struct fetch_route way, const struct layer_rows *to)
 {
 	launch_tensor(d, stream, t, way, rows_k_bytes(to), true);
+	if (own_values(to) == NULL)
+		return;
 	way.from_k = way.from_v;
 	way.to_k = way.to_v;
 	launch_tensor(d, stream, t, way, rows_v_bytes(to), false);
@@ -339,8 +344,8 @@ gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen
 		return d->fetching.n;
 	const cudaStream_t stream = ahead ? d->fetching.stream : d->stream;
 	launch_place(d, stream, list, from, table, way.heads);
-	if (has_quantised(f->to))
-		launch_quantised(d, stream, table, way, f->to);
+	if (has_quantised(f->to) || own_values(f->to) == NULL)
+		launch_tensors(d, stream, table, way, f->to);
 	else
 		(wide ? launch_fetch<uint4> : launch_fetch<uint16_t>)(d, stream, table, way);
 	if (!ahead)

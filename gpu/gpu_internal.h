@@ -16,6 +16,7 @@
  * gpu_compact.cu       compaction of the cache after an eviction
  * gpu_keys.cu, gpu_keep.cu   scores knorm and keydiff; ranks of the rows of a layer, for topk()
  * gpu_layer.cu         the fused ops project and ffn
+ * gpu_latent.cu        latent attention: products of each head
  * gpu_experts.cu       mixtures of experts
  * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2; gpu_attend_mma.h)
  * gpu_attend_wgmma.cu  the same for Hopper (FlashAttention-3)
@@ -247,6 +248,10 @@ void gpu_blas_narrow(struct dev *, float *, const struct narrow *, const struct 
 /* matmul() in bf16, weights and result, each sum rounded once; rows of y are `stride` apart */
 void gpu_blas_bf16(struct dev *, bf16 *y, size_t stride, const struct narrow *, const struct mat *);
 
+/* head_products() of weights in f32 or bf16 */
+void gpu_blas_heads(struct dev *, float *y, size_t y_stride, const float *x, size_t x_stride,
+    const struct head_matrices *, int transposed, uint32_t N);
+
 /* gpu_rows.cu: rmsnorm() and swiglu() of N rows with a 16-bit result. gpu_norm_narrow() does
  * not take all shapes: it returns 0 when it has done nothing. The other two return 0 after a
  * failure. gate_up: [N][2][F], a row of the gate and one of up */
@@ -318,6 +323,13 @@ uint32_t gpu_rows_to_come(const struct dev *, const struct layer_rows *);
 /* For the ops of retrieval: there is one query row, without a sliding window. Returns 0 after a
  * failure. */
 int gpu_one_query_row(struct dev *, const struct query *);
+/* The values of rows as ops that write or move rows have them; NULL: there are none, or they are the
+ * keys */
+static inline void *
+own_values(const struct layer_rows *l)
+{
+	return l->v_in_k ? NULL : l->v;
+}
 /* Fails during a capture: this op copies from or to the host. */
 void gpu_refuse_capture(struct dev *, const char *op);
 /* This op goes by the lengths that the host has now: a graph with it holds as long as they do. */

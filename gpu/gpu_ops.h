@@ -46,6 +46,7 @@ op_geglu gpu_geglu;
 op_softcap gpu_softcap;
 op_clamp gpu_clamp;
 op_copy_channels gpu_copy_channels;
+op_head_products gpu_head_products;
 op_mix gpu_mix;
 op_repeat_heads gpu_repeat_heads;
 op_ffn gpu_ffn;

@@ -128,6 +128,7 @@ appendable(struct dev *d, struct rows *to, const struct layer_rows *c, uint32_t 
 			    c->len[g], c->capacity[g], N);
 			return 0;
 		}
+	to->v = own_values(c);
 	return 1;
 }
 
@@ -240,7 +241,7 @@ static struct rope_call
 plan_rope(const struct dev *d, const struct layer_rows *c, float *q, const float *k, const float *v,
     const uint32_t *pos, const struct rotary *rope, uint32_t N, uint32_t H)
 {
-	const uint32_t heads = H + (c->v != NULL ? 2 : 1) * c->heads;
+	const uint32_t heads = H + (own_values(c) != NULL ? 2 : 1) * c->heads;
 
 	return { .to = {}, .to_pos = c->pos, .places = NULL, .q = q, .k = k, .v = v, .pos = pos,
 		.rope = *rope, .H = H, .heads = heads,
@@ -296,7 +297,7 @@ append_together(struct dev *d, struct layer_rows *const *c, uint32_t n, struct r
 		if (!appendable(d, &p.to, c[i], 1, p.H))
 			return;
 		place[i].k = c[i]->k;
-		place[i].v = c[i]->v;
+		place[i].v = own_values(c[i]);
 		place[i].pos = c[i]->pos;
 		for (uint32_t g = 0; g < c[i]->heads; g++)
 			place[i].row[g] = c[i]->start[g] + c[i]->len[g];
@@ -319,7 +320,7 @@ gpu_rope_append_each(struct dev *d, struct layer_rows *const *c, uint32_t n, flo
 
 		if (!takes_rope(d, c[i], &p) || c[i]->dtype != c[0]->dtype ||
 		    c[i]->width != c[0]->width || c[i]->heads != c[0]->heads ||
-		    (c[i]->v == NULL) != (c[0]->v == NULL))
+		    (own_values(c[i]) == NULL) != (own_values(c[0]) == NULL))
 			return 0;
 	}
 	for (uint32_t i = 0; i < n && gpu_ok(d) && E > 0; i += TOGETHER) {

@@ -277,9 +277,69 @@ refused() {
 	refused 4 'trained for weights' kv-prefill -m "$m" --ids --retrieval-head "$DEMO/retrieval-head" -o x.kv "$F/short"
 }
 
-@test "a GPU refuses latent attention, and says what computes it" {
-	PATH=$O/emulated:$PATH refused 5 'multi-head latent attention: a GPU has no kernels for it (--device cpu computes it)' \
-		kv-prefill -m "$F/deepseek_v2" --device cuda --ids -o x.kv "$F/short"
+# both COMMAND ...: COMMAND prints the same on the CPU and on the GPU, where the emulated programs are
+both() {
+	local device
+	for device in cpu cuda; do
+		PATH=$O/emulated:$PATH KV_DEVICE=$device "$@" >$device.out
+	done
+	cmp cpu.out cuda.out
+}
+
+@test "a GPU gives the rows of the CPU, but for rounding, and the same text in every family" {
+	local name device
+	cut -d ' ' -f 1-70 "$F/ids" >ids
+	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" minicpm3 minicpm3 "$DEMO/tokenizer.json" kimi_k2 kimi_k2 "$DEMO/tokenizer.json" \
+		glm4_moe_lite glm4_moe_lite "$DEMO/tokenizer.json"
+	for name in "$F"/{deepseek_v2,deepseek_v2-lite,deepseek_v2-64,deepseek_v3} minicpm3 kimi_k2 glm4_moe_lite; do
+		for device in cpu cuda; do
+			PATH=$O/emulated:$PATH kv-prefill -q -m "$name" --device $device --ids --observe 16 --mass --query-stats -o $device.kv ids
+			PATH=$O/emulated:$PATH kv-decode -q -m "$name" --device $device --ids --ignore-eos -n 10 $device.kv >$device.out
+		done
+		cmp cpu.out cuda.out
+		python '
+import itertools
+for a, b in zip(s[0].layers, s[1].layers):
+    x, y = (np.frombuffer(k.keys, "<f4").astype("f8") for k in (a, b))
+    assert np.abs(x - y).max() < 1e-4 * np.abs(x).max() and len(b.values) == 0' cpu.kv cuda.kv
+	done
+}
+
+@test "methods, quantised rows, retrieval, offloading, drafts and batches give on a GPU the text that they give on the CPU" {
+	local m=$F/deepseek_v2 f=$F/deepseek_v2.kv i
+	kv-score --method snapkv "$f" | kv-evict -q --rate 0.5 -o half.kv
+	cmp <(PATH=$O/emulated:$PATH kv-score --device cuda --method keydiff "$f" | kv-evict --rate 0.3 | kv-info --all - | grep -A 3 '^layer') \
+		<(kv-score --device cpu --method keydiff "$f" | kv-evict --rate 0.3 | kv-info --all - | grep -A 3 '^layer')
+	both kv-decode -q -m "$m" --ids --ignore-eos -n 8 half.kv
+	both kv-decode -q -m "$m" --ids --ignore-eos -n 8 --draft half.kv "$f"
+	both kv-decode -q -m "$m" --ids --ignore-eos -n 8 --stream "$f"
+	both kv-decode -q -m "$m" --ids --ignore-eos -n 8 --score h2o --evict budget=24 "$f"
+	kv-quantize1b -q -o bits.kv "$f"
+	kv-index --pages -q -o pages.kv "$f"
+	for i in fier:bits quest:pages; do
+		both kv-decode -q -m "$m" --ids --ignore-eos -n 8 --retrieve "${i%:*} budget=16" "${i#*:}.kv"
+		both kv-decode -q -m "$m" --ids --ignore-eos -n 8 --retrieve "${i%:*} budget=16" --offload "${i#*:}.kv"
+	done
+	kv-quantize -q --keys int8 -o int8.kv "$f"
+	both kv-decode -q -m "$m" --ids --ignore-eos -n 8 int8.kv
+	kv-quantize -q --keys q8_0 -o q8.kv "$F/deepseek_v2-64.kv"
+	both kv-decode -q -m "$F/deepseek_v2-64" --ids --ignore-eos -n 8 q8.kv
+	mkdir cpu cuda
+	for i in cpu cuda; do
+		PATH=$O/emulated:$PATH kv-decode -q -m "$m" --device $i --ids --ignore-eos -n 8 -o $i/ "$f" half.kv int8.kv >$i.out
+	done
+	cmp cpu.out cuda.out
+}
+
+@test "what retrieval fetches from host memory on a GPU is counted once, as a row is key and value" {
+	local m=$F/deepseek_v2 device
+	kv-quantize1b -q -o bits.kv "$F/deepseek_v2.kv"
+	for device in cpu cuda; do
+		PATH=$O/emulated:$PATH kv-decode -q -m "$m" --device $device --ids --ignore-eos -n 6 --retrieve 'fier budget=16' --offload \
+			--stats $device.json bits.kv >$device.out
+	done
+	run -0 diff <(grep -o '"fetched_bytes": [0-9.]*' cpu.json) <(grep -o '"fetched_bytes": [0-9.]*' cuda.json)
+	grep -q '"fetched_bytes": [1-9]' cuda.json
 }
 
 @test "a folder whose ranks do not fit its tensors, and a snapshot of other widths, are refused" {

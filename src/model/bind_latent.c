@@ -106,9 +106,6 @@ bind_latent(struct loader *ld, uint32_t l)
 	const size_t first = Q != 0 ? 0 : 1;
 	int rc;
 
-	if (ld->m->ops->head_products == NULL)
-		return FAIL(ld, MODEL_EUNSUPPORTED, ld->m->dir, "multi-head latent attention: a "
-		    "GPU has no kernels for it (--device cpu computes it)");
 	if ((rc = bind_parts(ld, l, parts + first, 4 - first)) != MODEL_OK ||
 	    (rc = bind_key_values(ld, l)) != MODEL_OK ||
 	    (rc = bind_parts(ld, l, &out, 1)) != MODEL_OK ||

@@ -241,8 +241,9 @@ put_tail(struct offload *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
 
 	f->ops->put(f->dev, (char *)to->k + at * k_row,
 	    (char *)f->store->host_keys[l] + from * k_row, n * k_row);
-	f->ops->put(f->dev, (char *)to->v + at * v_row,
-	    (char *)f->store->host_values[l] + from * v_row, n * v_row);
+	if (!to->v_in_k)
+		f->ops->put(f->dev, (char *)to->v + at * v_row,
+		    (char *)f->store->host_values[l] + from * v_row, n * v_row);
 }
 
 /* As put_tail(), but reads the rows from the store, which may have them in its file. */
@@ -335,14 +336,8 @@ offload_wait(struct offload *f, uint32_t l)
 void
 offload_fetched_bytes(struct offload *f, uint32_t l, uint64_t *bytes)
 {
-	uint32_t g;
-
-	if (!offload_device_reads(f, l)) {
+	if (!offload_device_reads(f, l))
 		memcpy(bytes, f->layer[l].fetched, f->G * sizeof *bytes);
-		return;
-	}
-	/* such a device has keys and values of one type */
-	offload_device_fetched(f, l, bytes);
-	for (g = 0; g < f->G; g++)
-		bytes[g] *= rows_k_bytes(&f->layer[l].device_rows);
+	else
+		offload_device_fetched(f, l, bytes);
 }

@@ -224,7 +224,9 @@ offload_store_copy_layer(struct offload_store *s, uint32_t layer, const struct l
 	if (s->ops == NULL)
 		return KV_OK;
 	s->host_keys[layer] = copy_to_host(s, layer, from, from->k, s->key_row[layer]);
-	s->host_values[layer] = copy_to_host(s, layer, from, from->v, s->value_row[layer]);
+	/* memory for no bytes where values are in the keys */
+	s->host_values[layer] = copy_to_host(s, layer, from, from->v,
+	    from->v_in_k ? 0 : s->value_row[layer]);
 	if (offload_store_in_host_memory(s, layer))
 		return KV_OK;
 	s->reads_file = 1;

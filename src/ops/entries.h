@@ -70,7 +70,7 @@ struct offload_slots {
 	size_t stride;
 	/* device: [G] rows that a call fetches; [G][slots] these rows, and their slots */
 	uint32_t *n_new, *new_row, *new_slot;
-	uint64_t *fetched;           /* device [G], initially 0: keys and values fetched so far */
+	uint64_t *fetched;           /* device [G], initially 0: bytes fetched so far */
 };
 
 #ifdef __cplusplus

@@ -253,7 +253,7 @@ typedef void op_copy_channels(struct dev *, float *y, size_t y_stride, const flo
 
 /* For each of N rows and each head the product with the head's own matrix A[rows][in]: y <- A x of
  * head h at x[(n heads + h) x_stride], or, transposed, y <- A^T x; y at y[(n heads + h) y_stride].
- * y does not overlap x. Optional: NULL where the device runs no latent attention. */
+ * y does not overlap x. */
 typedef void op_head_products(struct dev *, float *y, size_t y_stride, const float *x,
     size_t x_stride, const struct head_matrices *, int transposed, uint32_t N);
 

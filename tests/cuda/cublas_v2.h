@@ -33,6 +33,12 @@ cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t ta, cublasOperatio
     int n, int k, const void *alpha, const void *a, cudaDataType_t atype, int lda, const void *b,
     cudaDataType_t btype, int ldb, const void *beta, void *c, cudaDataType_t ctype, int ldc,
     cublasComputeType_t, cublasGemmAlgo_t);
+/* `batch` of them, whose matrices are so many elements behind each other */
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t, cublasOperation_t ta,
+    cublasOperation_t tb, int m, int n, int k, const void *alpha, const void *a,
+    cudaDataType_t atype, int lda, long long a_step, const void *b, cudaDataType_t btype, int ldb,
+    long long b_step, const void *beta, void *c, cudaDataType_t ctype, int ldc, long long c_step,
+    int batch, cublasComputeType_t, cublasGemmAlgo_t);
 }
 
 #endif

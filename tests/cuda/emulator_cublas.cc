@@ -127,8 +127,9 @@ store(char *c, enum kv_dtype dtype, const float *sum, int n, float alpha, float 
 	kv_from_f32(c, to, dtype, (size_t)n);
 }
 
-/* One product: c <- alpha * a^T . b + beta * c */
+/* One product: c <- alpha * op(a) . b + beta * c */
 struct product {
+	bool transposed;                       /* op(a) = a^T */
 	int m, n, k;
 	const void *a;
 	int lda;
@@ -140,11 +141,25 @@ struct product {
 	float alpha, beta;
 };
 
+/* m columns of k elements, from k columns of m elements */
+static std::vector<float>
+turned(const std::vector<float> &a, int m, int k)
+{
+	std::vector<float> to((size_t)(m + BLOCK - 1) / BLOCK * BLOCK * k);
+
+	for (int i = 0; i < m; i++)
+		for (int x = 0; x < k; x++)
+			to[(size_t)i * k + x] = a[(size_t)x * m + i];
+	return to;
+}
+
 static void
 multiply(const struct product &y)
 {
 	uncover();
-	const std::vector<float> wa = interleaved(widened(y.a, y.m, y.k, y.lda, y.atype), y.k);
+	const std::vector<float> wa = interleaved(y.transposed ?
+	    widened(y.a, y.m, y.k, y.lda, y.atype) :
+	    turned(widened(y.a, y.k, y.m, y.lda, y.atype), y.m, y.k), y.k);
 	const std::vector<float> wb = widened(y.b, y.n, y.k, y.ldb, y.btype);
 	const enum kv_dtype to = dtype_of(y.ctype);
 	for (int i = 0; i < y.m; i += BLOCK)
@@ -159,6 +174,25 @@ multiply(const struct product &y)
 			    y.m - i < BLOCK ? y.m - i : BLOCK, y.alpha, y.beta);
 		}
 	cover();
+}
+
+/* n products, in a capture or now */
+static void
+multiply_all(cublasHandle_t h, const std::vector<struct product> &all)
+{
+	const auto work = [all] {
+		for (const struct product &p : all)
+			multiply(p);
+	};
+
+	cuda_products++;
+	set_cublas_last(h->stream, true);
+	if (capturing(h->stream)) {
+		capture_work(work);
+		return;
+	}
+	finish_stream(h->stream);
+	work();
 }
 
 /* Only what gpu/ uses: a transposed, b not, c in f32 or in the type of both. With c in 16 bits
@@ -176,16 +210,32 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	if (wanted())
 		return CUBLAS_STATUS_EXECUTION_FAILED;
-	cuda_products++;
-	set_cublas_last(h->stream, true);
-	const struct product p = { m, n, k, a, lda, b, ldb, c, ldc, atype, btype, ctype,
-		*(const float *)alpha, *(const float *)beta };
-	if (capturing(h->stream)) {
-		capture_work([p] { multiply(p); });
-		return CUBLAS_STATUS_SUCCESS;
-	}
-	finish_stream(h->stream);
-	multiply(p);
+	multiply_all(h, { { true, m, n, k, a, lda, b, ldb, c, ldc, atype, btype, ctype,
+		*(const float *)alpha, *(const float *)beta } });
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Only what gpu/ uses: b not transposed, c in f32 */
+cublasStatus_t
+cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,
+    int n, int k, const void *alpha, const void *a, cudaDataType_t atype, int lda,
+    long long a_step, const void *b, cudaDataType_t btype, int ldb, long long b_step,
+    const void *beta, void *c, cudaDataType_t ctype, int ldc, long long c_step, int batch,
+    cublasComputeType_t, cublasGemmAlgo_t)
+{
+	const size_t size = kv_dtype_size(dtype_of(atype));
+	std::vector<struct product> all;
+
+	ALONE();
+	if (ctype != CUDA_R_32F || atype != btype || tb != CUBLAS_OP_N)
+		return CUBLAS_STATUS_NOT_SUPPORTED;
+	if (wanted())
+		return CUBLAS_STATUS_EXECUTION_FAILED;
+	for (long long i = 0; i < batch; i++)
+		all.push_back({ ta == CUBLAS_OP_T, m, n, k, (const char *)a + i * a_step * size,
+			lda, (const char *)b + i * b_step * size, ldb, (float *)c + i * c_step, ldc,
+			atype, btype, ctype, *(const float *)alpha, *(const float *)beta });
+	multiply_all(h, all);
 	return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -223,6 +273,7 @@ emulated_dlsym(void *, const char *name)
 		{ "cublasSetMathMode", (void *)cublasSetMathMode },
 		{ "cublasGetStatusString", (void *)cublasGetStatusString },
 		{ "cublasGemmEx", (void *)cublasGemmEx },
+		{ "cublasGemmStridedBatchedEx", (void *)cublasGemmStridedBatchedEx },
 	};
 
 	for (const auto &f : function)

@@ -128,11 +128,11 @@ bring(struct sample *c, const struct shape *s, uint32_t g, uint32_t r, uint32_t 
 	c->in[g * s->slots + slot] = r + 1;
 	memcpy(c->device_v + to * c->v_row, c->host_v + from * c->v_row, c->v_row);
 	c->device_pos[to] = c->pos[c->pos_start[g] + r];
-	c->fetched[g]++;
+	c->fetched[g] += c->v_row;
 	if (!has_key(c, s, g, r))
 		return;
 	memcpy(c->device_k + to * c->k_row, c->host_k + from * c->k_row, c->k_row);
-	c->fetched[g]++;
+	c->fetched[g] += c->k_row;
 }
 
 /* The rows of the lists become places; the sample is what the device has to have then. */
