@@ -14,6 +14,7 @@
  * queries and weights rounded to the dtype of the cache and f32 sums. Widths 64 and 128 on Hopper:
  * gpu_attend_wgmma.cu. Other dtypes and widths: gpu_attend_plain.cu. */
 #include "gpu/gpu_attend_plan.h"
+#include "gpu/gpu_latent_attend.h"
 #include "gpu/gpu_quantised.h"
 
 /* The main loop, over the tiles first .. last-1 of KV head g. Each query row of this warp sees the
@@ -218,8 +219,14 @@ fits_tensor_cores(const struct rows *c, enum kv_dtype dtype, const float *o, con
 static void
 attend(struct dev *d, float *o, float *lse, const struct query *query, const struct layer_rows *l)
 {
+	struct row_list list;
 	struct rows c;
 
+	if (l->v_in_k && !has_quantised(l) && query->N > 0 && query->H > 0 &&
+	    gpu_capturable_rows_of(d, &c, l, query->H, "attend") &&
+	    gpu_row_list_of(d, &list, l, NULL) &&
+	    gpu_attend_latent(d, o, lse, query, l->dtype, &c, &list))
+		return;
 	if (query->N <= DECODE_QUERIES) {
 		gpu_attend_decode(d, o, lse, query, l);
 		return;

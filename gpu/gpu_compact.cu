@@ -227,8 +227,8 @@ static void
 run_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, struct layer_rows *l,
     const uint32_t *count, uint64_t moving)
 {
-	const uintptr_t alignment = rows_k_bytes(l) | (own_values(l) != NULL ? rows_v_bytes(l) : 0) |
-	    (uintptr_t)l->k | (uintptr_t)l->v;
+	const size_t v_bytes = own_values(l) != NULL ? rows_v_bytes(l) : 0;
+	const uintptr_t alignment = rows_k_bytes(l) | v_bytes | (uintptr_t)l->k | (uintptr_t)l->v;
 
 	if (d->reference) {
 		split_rows(&p->k, rows_k_bytes(l), 1);

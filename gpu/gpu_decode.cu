@@ -30,6 +30,7 @@
  * - gpu_decode_mma.h: tensor cores, queries and weights as sums of 16-bit numbers. For more query
  *   rows, where FMAs would be the limit. */
 #include "gpu/gpu_decode_split.h"
+#include "gpu/gpu_latent_attend.h"
 #include "gpu/gpu_quantised.h"
 
 /* ---- the kernels ---- */
@@ -240,8 +241,11 @@ attend_chosen(struct dev *d, const struct attention *a)
 	struct decode_call w = {};
 
 	all.pos = NULL;
-	if (all.H > 0 && gpu_one_query_row(d, &all) &&
-	    chosen_rows_of(d, &w.c, &w.list, a->rows, all.H, a->chosen))
+	if (all.H == 0 || !gpu_one_query_row(d, &all) ||
+	    !chosen_rows_of(d, &w.c, &w.list, a->rows, all.H, a->chosen))
+		return;
+	if (!a->rows->v_in_k || has_quantised(a->rows) ||
+	    !gpu_attend_latent(d, a->o, a->lse, &all, a->rows->dtype, &w.c, &w.list))
 		attend_decode(d, a->o, a->lse, &w, &all, a->rows);
 }
 

@@ -17,6 +17,7 @@
  * gpu_keys.cu, gpu_keep.cu   scores knorm and keydiff; ranks of the rows of a layer, for topk()
  * gpu_layer.cu         the fused ops project and ffn
  * gpu_latent.cu        latent attention: products of each head
+ * gpu_latent_attend.cu latent attention: attention over rows that are key and value
  * gpu_experts.cu       mixtures of experts
  * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2; gpu_attend_mma.h)
  * gpu_attend_wgmma.cu  the same for Hopper (FlashAttention-3)
@@ -323,8 +324,8 @@ uint32_t gpu_rows_to_come(const struct dev *, const struct layer_rows *);
 /* For the ops of retrieval: there is one query row, without a sliding window. Returns 0 after a
  * failure. */
 int gpu_one_query_row(struct dev *, const struct query *);
-/* The values of rows as ops that write or move rows have them; NULL: there are none, or they are the
- * keys */
+/* The values of rows as ops that write or move rows have them; NULL: there are none, or they are
+ * the keys */
 static inline void *
 own_values(const struct layer_rows *l)
 {

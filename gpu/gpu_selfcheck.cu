@@ -48,8 +48,9 @@ op_name(uint32_t op)
 static void
 name_case(char *text, size_t size, const struct kernel_case *c)
 {
-	snprintf(text, size, "%s,type=%u/%u/%u,values=%u,width=%u,heads=%u,queries=%u%s,"
+	snprintf(text, size, "%s,type=%u/%u/%u%s,values=%u,width=%u,heads=%u,queries=%u%s,"
 	    "limits=%u%u,over=%u,entry=%u", op_name(c->op), c->dtype, c->k_type, c->v_type,
+	    c->latent ? ",latent" : "",
 	    c->values, c->width, c->heads, c->queries, c->queries > DECODE_QUERIES ? "+" : "",
 	    c->window, c->softcap, c->over, c->entry);
 }
@@ -263,7 +264,8 @@ case_of_call(enum checked_op op, const struct query *q, const struct layer_rows 
 {
 	return { .op = (uint32_t)op, .dtype = (uint32_t)l->dtype,
 		.k_type = (uint32_t)rows_k_type(l),
-		.v_type = (uint32_t)rows_v_type(l), .values = values, .width = l->width,
+		.v_type = (uint32_t)rows_v_type(l), .latent = l->v_in_k != 0, .values = values,
+		.width = l->width,
 		.heads = l->heads > 0 ? q->H / l->heads : 0,
 		.queries = min(q->N, (uint32_t)DECODE_QUERIES + 1), .window = q->window > 0,
 		.softcap = q->softcap > 0, .over = 0, .entry = 0 };

@@ -14,6 +14,7 @@ enum checked_op {
 struct kernel_case {
 	uint32_t op;                 /* enum checked_op */
 	uint32_t dtype, k_type, v_type;      /* of the rows */
+	uint32_t latent;             /* 1: values are the keys */
 	uint32_t values;             /* 1: outputs are wanted, not the log-sum-exp alone */
 	uint32_t width, heads;       /* E; query heads of a KV head */
 	uint32_t queries;            /* query rows; all above DECODE_QUERIES are one kind */

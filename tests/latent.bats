@@ -305,6 +305,30 @@ for a, b in zip(s[0].layers, s[1].layers):
 	done
 }
 
+@test "rows of 576 channels in bf16, which tensor cores take, give on a GPU the text of the CPU, in graphs too, with chosen rows" {
+	local device
+	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" deepseek_v3-wide wide "$DEMO/tokenizer.json"
+	cut -d ' ' -f 1-60 "$F/ids" >ids
+	for device in cpu cuda; do
+		PATH=$O/emulated:$PATH kv-prefill -q -m wide --device $device --dtype bf16 --ids -o $device.kv ids
+	done
+	both kv-decode -q -m wide --ids --ignore-eos -n 4 cpu.kv
+	both kv-decode -q -m wide --ids --ignore-eos -n 4 cuda.kv
+	kv-quantize1b -q -o bits.kv cpu.kv
+	both kv-decode -q -m wide --ids --ignore-eos -n 4 --retrieve 'fier budget=24' bits.kv
+	# the same bytes step by step
+	PATH=$O/emulated:$PATH KV_EMULATED_TOTALS=1 kv-decode -m wide --device cuda --ids --ignore-eos -n 12 -o graph.kv cuda.kv 2>err >graph.out
+	grep -E ' [1-9][0-9]* graphs' err
+	PATH=$O/emulated:$PATH KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 kv-decode -q -m wide --device cuda --ids --ignore-eos -n 12 -o steps.kv cuda.kv >steps.out
+	cmp graph.out steps.out
+	cmp graph.kv steps.kv
+	# where they are wrong, the check finds it
+	PATH=$O/emulated:$PATH KV_KERNELS=check XDG_CACHE_HOME=$PWD KV_EMULATED_WRONG=attend_latent kv-decode -m wide --device cuda --ids --ignore-eos -n 12 \
+		cuda.kv 2>err >checked.out
+	grep -q 'GPU kernels give wrong results and are not used: attend,.*,latent,' err
+	cmp graph.out checked.out
+}
+
 @test "methods, quantised rows, retrieval, offloading, drafts and batches give on a GPU the text that they give on the CPU" {
 	local m=$F/deepseek_v2 f=$F/deepseek_v2.kv i
 	kv-score --method snapkv "$f" | kv-evict -q --rate 0.5 -o half.kv

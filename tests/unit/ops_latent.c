@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/unit/ops_check.h"
+#include "tests/unit/ops_cache.h"
 
 static void
 test_copy_channels(size_t rows, uint32_t width, size_t y_stride, size_t x_stride)
@@ -32,7 +32,7 @@ test_copy_channels(size_t rows, uint32_t width, size_t y_stride, size_t x_stride
 	free(y);
 }
 
-struct shape {
+struct products {
 	uint32_t N, heads, block, first, rows, in;
 	enum kv_dtype type;
 	int transposed;
@@ -40,7 +40,7 @@ struct shape {
 
 /* want <- the products in double precision, magnitude <- the same of absolute values */
 static void
-reference(double *want, double *magnitude, const struct shape *s, const float *w, const float *x,
+reference(double *want, double *magnitude, const struct products *s, const float *w, const float *x,
     size_t y_stride, size_t x_stride)
 {
 	const uint32_t out = s->transposed ? s->in : s->rows;
@@ -67,7 +67,7 @@ reference(double *want, double *magnitude, const struct shape *s, const float *w
 
 /* Strides are greater than what they hold; what is between stays. */
 static void
-test_products(const struct shape *s)
+test_products(const struct products *s)
 {
 	const size_t x_stride = (s->transposed ? s->rows : s->in) + 3;
 	const size_t y_stride = (s->transposed ? s->in : s->rows) + 5;
@@ -147,10 +147,157 @@ test_alone(enum kv_dtype type, int transposed)
 	free(x);
 }
 
+/* ---- attention over rows that are key and value ---- */
+
+/* The rows of c, whose values are its keys, on a device; drop_latent() */
+static struct layer_rows
+latent_rows(struct device *d, struct cache *c, const struct shape *s)
+{
+	struct layer_rows rows = cache_on_device(d, c, s, 1);
+
+	d->ops->free(d->dev, rows.v);
+	rows.v = rows.k;
+	rows.v_in_k = 1;
+	return rows;
+}
+
+static void
+drop_latent(struct device *d, struct layer_rows *rows)
+{
+	rows->v = NULL;
+	rows->v_in_k = 0;
+	cache_free_rows(d, rows);
+}
+
+static void
+test_latent_attend(const struct shape *s)
+{
+	const size_t NH = (size_t)s->N * s->H, n = NH * s->E;
+	float *q = floats(n, s->scale), *o, *lse;
+	double *want = malloc(n * sizeof *want), *want_lse = malloc(NH * sizeof *want_lse);
+	struct ref_rows ref;
+	struct query host;
+	struct cache c;
+	char what[128];
+	int k;
+
+	cache_make(&c, s);
+	memcpy(c.v, c.k, c.rows * s->E * sizeof *c.v);
+	cache_store(&c, s);
+	host = cache_query(s, q, c.qpos);
+	ref = cache_reference(&c, s);
+	ref_attend(want, want_lse, &host, &ref);
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		struct layer_rows rows = latent_rows(d, &c, s);
+		struct query query = query_on_device(d, s, &host);
+		void *out = cleared(d, n * 4), *dl = cleared(d, NH * 4);
+
+		cache_name(what, sizeof what, "attend to latent rows", s);
+		new_case();
+		d->ops->attend(d->dev, out, dl, &query, &rows);
+		o = from_device(d, out, n);
+		lse = from_device(d, dl, NH);
+		compare(d, ATTEND, what, o, want, n);
+		d->ops->attend(d->dev, out, NULL, &query, &rows);
+		free(o);
+		o = from_device(d, out, n);
+		again(d, what, o, n);
+		new_case();
+		compare(d, LSE, what, lse, want_lse, NH);
+		free(lse);
+		d->ops->attend(d->dev, NULL, dl, &query, &rows);
+		lse = from_device(d, dl, NH);
+		again(d, what, lse, NH);
+		free(o);
+		free(lse);
+		drop_query(d, &query);
+		drop_latent(d, &rows);
+		d->ops->free(d->dev, out);
+		d->ops->free(d->dev, dl);
+	}
+	cache_free(&c);
+	free(q);
+	free(want);
+	free(want_lse);
+}
+
+/* Of a choice: the bytes of attend() over the rows that gather() puts together. */
+static void
+test_latent_chosen(uint32_t E, uint32_t S, enum kv_dtype type, uint32_t per)
+{
+	const struct shape s = { 1, 5, 1, E, S, type, 1, LATE, 0, 0 };
+	const uint32_t entries = (S + per - 1) / per;
+	uint32_t at[1000], n[1] = { 0 }, i;
+	float *q = floats((size_t)s.H * E, 1), *got[2];
+	struct query host;
+	struct cache c;
+	int k;
+
+	cache_make(&c, &s);
+	for (i = 0; i < entries; i++)
+		if (i % 3 == 1 || i + 1 == entries)
+			at[n[0]++] = i;
+	host = cache_query(&s, q, c.qpos);
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		struct layer_rows rows = latent_rows(d, &c, &s), few = latent_rows(d, &c, &s);
+		struct query query = query_on_device(d, &s, &host);
+		struct chosen chosen = { .at = to_device(d, at, sizeof at), .stride = 1000,
+			.n = n, .rows = per };
+		float *out = cleared(d, (size_t)s.H * E * 4);
+		uint32_t len[1];
+
+		d->ops->attend_chosen(d->dev, out, &query, &rows, &chosen);
+		got[0] = from_device(d, out, (size_t)s.H * E);
+		few.len = len;
+		d->ops->gather(d->dev, &few, &rows, &chosen);
+		d->ops->attend(d->dev, out, NULL, &query, &few);
+		got[1] = from_device(d, out, (size_t)s.H * E);
+		verdict(memcmp(got[0], got[1], (size_t)s.H * E * 4) == 0 && len[0] < S,
+		    "%s: chosen latent rows, width %u, %u rows of entries of %u", d->name, E, S,
+		    per);
+		free(got[0]);
+		free(got[1]);
+		few.len = rows.len;
+		drop_query(d, &query);
+		drop_latent(d, &rows);
+		drop_latent(d, &few);
+		d->ops->free(d->dev, chosen.at);
+		d->ops->free(d->dev, out);
+	}
+	cache_free(&c);
+	free(q);
+}
+
+static void
+test_latent_rows(void)
+{
+	static const struct shape attends[] = {
+		{ 1, 16, 1, 576, 300, KV_BF16, 1, LATE, 0, 0 },
+		{ 1, 70, 1, 576, 1100, KV_BF16, 1, LATE, 0, 0 },
+		{ 3, 21, 1, 576, 95, KV_F16, 1, LATE, 0, 0 },
+		{ 1, 40, 1, 288, 1, KV_F16, 1, LATE | FIRST, 0, 0 },
+		{ 130, 3, 1, 288, 400, KV_BF16, 1, 0, 0, 0 },
+		{ 67, 2, 1, 288, 33, KV_F16, 1, 0, 0, 0 },
+		{ 9, 5, 1, 576, 800, KV_BF16, 1, LATE, 0, 0 },
+		{ 12, 3, 1, 576, 70, KV_F32, 1, 0, 0, 0 },
+		{ 12, 3, 1, 72, 70, KV_BF16, 1, 0, 0, 0 },
+		{ 12, 3, 1, 288, 70, KV_BF16, 1, 0, 20, 0 },
+	};
+	size_t i;
+
+	for (i = 0; i < COUNT(attends); i++)
+		test_latent_attend(&attends[i]);
+	test_latent_chosen(576, 700, KV_BF16, 1);
+	test_latent_chosen(288, 333, KV_F16, 16);
+	test_latent_chosen(72, 100, KV_BF16, 1);
+}
+
 void
 test_latent(void)
 {
-	static const struct shape shapes[] = {
+	static const struct products shapes[] = {
 		{ 1, 1, 1, 0, 1, 1, KV_F32, 0 }, { 1, 1, 1, 0, 1, 1, KV_F32, 1 },
 		{ 3, 3, 64, 0, 24, 56, KV_BF16, 1 }, { 3, 3, 64, 24, 40, 56, KV_BF16, 0 },
 		{ 1, 16, 256, 0, 128, 512, KV_BF16, 1 }, { 1, 16, 256, 128, 128, 512, KV_BF16, 0 },
@@ -169,4 +316,5 @@ test_latent(void)
 		test_products(&shapes[i]);
 	test_alone(KV_BF16, 0);
 	test_alone(KV_F32, 1);
+	test_latent_rows();
 }
