@@ -248,8 +248,7 @@ attend_items(float *o, float *lse, struct shared<E> &x, const char *ring, const 
 	struct cursor<2> work = {};
 	struct softmax<E> t;
 
-	if (w.number == 0)
-		bar_arrive(BAR_TURN, 256);             /* has the first turn */
+	first_turn(w.number);
 	for (;; work.next()) {
 		mbarrier_wait(&x.made[work.at], work.parity);
 		if (x.item[work.at] == NO_ROW)

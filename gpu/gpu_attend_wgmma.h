@@ -15,7 +15,6 @@ template <int E> struct shape {
 	static constexpr unsigned tile = KEYS * E * 2, queries = ROWS * E * 2;
 };
 enum { COPIERS = 64, MAKERS = 64 };            /* threads */
-enum { BAR_TURN = 1 };                         /* the first of the barriers of turns */
 
 /* Besides tiles and queries. Two items: one is attended to while the next is made. */
 template <int E> struct shared {
@@ -162,21 +161,6 @@ UNROLL	for (unsigned i = 0; i < E / 2; i++)
 		t.o[i] *= scale[i / 2 % 2];
 }
 
-/* The turns of warpgroups in issuing products: a barrier for each, of the threads that wait at it
- * and of those that had the turn before */
-DEVICE void
-wait_turn(unsigned group)
-{
-	bar_sync(BAR_TURN + group, 256);
-}
-
-template <int E>
-DEVICE void
-pass_turn(unsigned group)
-{
-	bar_arrive(BAR_TURN + (group + 1 == shape<E>::GROUPS ? 0 : group + 1), 256);
-}
-
 /* Softcap, and what queries do not see, in the scores of a tile */
 template <int E, bool LIMITED>
 DEVICE void
@@ -206,7 +190,7 @@ attend_first(struct softmax<E> &t, struct shared<E> &x, struct group<E> &w, uint
 	settled(t.scores);
 	wgmma_fence();
 	begin_scores<T, E>(t, w.queries, w.keys + at * (shape<E>::tile / 16));
-	pass_turn<E>(w.number);
+	pass_turn<shape<E>::GROUPS>(w.number);
 	wgmma_wait<0>();
 	settled(t.scores);
 	give_back(&x.empty[at]);
@@ -236,7 +220,7 @@ attend_next(struct softmax<E> &t, struct shared<E> &x, struct group<E> &w, uint3
 	mbarrier_wait(&x.full[w.at.at], w.at.parity);
 	wgmma_fence();
 	begin_outputs<T, E>(t, w.values + w.at.at * TILE);
-	pass_turn<E>(w.number);
+	pass_turn<shape<E>::GROUPS>(w.number);
 	wgmma_wait<1>();
 	settled(t.scores);
 	give_back(&x.empty[keys.at]);

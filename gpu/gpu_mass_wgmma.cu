@@ -252,17 +252,19 @@ UNROLL		for (uint32_t step = 0; step < E / 16; step += 2) {
 	to.group_end = of_group < len ? pos[min(of_group + 64, len) - 1] : NO_POSITION;
 }
 
-/* logits <- keys . queries^T; q: the matrix of the tile */
+/* logits <- keys . queries^T in this group's turn; q: the matrix of the tile */
 template <class T, int E>
 DEVICE void
-multiply(float (&logit)[QUERIES / 2], const struct keys<E> &k, uint64_t q)
+multiply(float (&logit)[QUERIES / 2], const struct keys<E> &k, uint64_t q, unsigned group)
 {
+	wait_turn(group);
 	settled(logit);
 	wgmma_fence();
 UNROLL	for (unsigned i = 0; i < E / 16; i++)
 		wgmma_rs<T, QUERIES, false>(logit, k.a[i],
 		    q + (i / 4 * QUERIES * LINE + i % 4 * 32) / 16, i > 0);
 	wgmma_commit();
+	pass_turn<GROUPS>(group);
 	wgmma_wait<0>();
 	settled(logit);
 }
@@ -304,14 +306,17 @@ UNROLL		for (unsigned i = 0; i < QUERIES / 2; i++)
 template <class T, int E, bool LIMITED>
 DEVICE void
 multiply_tile(float (&sum)[2], const struct keys<E> &k, const struct tile<E> &t, uint64_t q,
-    const struct limits &limits, enum over_queries over)
+    unsigned group, const struct limits &limits, enum over_queries over)
 {
 	const uint32_t first = t.pos[0], last = t.pos[QUERIES - 1];
 	float logit[QUERIES / 2];
 
-	if (last < k.group || (LIMITED && is_past(k.group_end, first, limits.reach)))
+	if (last < k.group || (LIMITED && is_past(k.group_end, first, limits.reach))) {
+		wait_turn(group);
+		pass_turn<GROUPS>(group);
 		return;
-	multiply<T, E>(logit, k, q);
+	}
+	multiply<T, E>(logit, k, q, group);
 	if (LIMITED && limits.cap > 0)
 UNROLL		for (unsigned i = 0; i < QUERIES / 2; i++)
 			logit[i] = softcapped(logit[i], limits);
@@ -327,13 +332,14 @@ DEVICE void
 add_items(float *mass, size_t stride, struct shared<E> &x, const struct tile<E> *ring,
     const struct rows &r, const struct plan &plan, enum over_queries over)
 {
-	const uint32_t group = threadIdx.x / 128 * 64 - 64, warp = threadIdx.x / 32 * 16 - 64;
+	const uint32_t group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 * 16 - 64;
 	const uint32_t c = threadIdx.x % 4, mine = warp + threadIdx.x % 32 / 4 + c * 8;
 	const uint64_t matrix = matrix_descriptor(ring, 0, ATOM);
 	struct cursor<RING<E>> at = {};
 	struct cursor<2> work = {};
 	struct keys<E> k;
 
+	first_turn(group);
 	for (;;) {
 		const struct item i = take_item<E>(x, &work);
 
@@ -346,11 +352,11 @@ add_items(float *mass, size_t stride, struct shared<E> &x, const struct tile<E> 
 		const float had = writes ? *to : 0;
 		float sum[2] = { 0, 0 };
 
-		load_keys<T, E>(k, r, g, i.begin + warp, i.begin + group);
+		load_keys<T, E>(k, r, g, i.begin + warp, i.begin + group * 64);
 		for (uint32_t n = i.first; n < i.end; n++) {
 			mbarrier_wait(&x.full[at.at], at.parity);
 			multiply_tile<T, E, LIMITED>(sum, k, ring[at.at],
-			    matrix + at.at * (sizeof *ring / 16), plan.limits, over);
+			    matrix + at.at * (sizeof *ring / 16), group, plan.limits, over);
 			__syncwarp();
 			give_back(&x.empty[at.at]);
 			at.next();

@@ -1,5 +1,6 @@
 /* gpu_warpgroups.h - what the kernels of warpgroups (gpu_attend_wgmma.cu, gpu_mass_wgmma.cu) share:
- * lines of a matrix in shared memory, and rings of tiles that some warps fill and others multiply */
+ * lines of a matrix in shared memory, rings of tiles that some warps fill and others multiply, and
+ * turns */
 #ifndef GPU_WARPGROUPS_H
 #define GPU_WARPGROUPS_H
 
@@ -46,6 +47,30 @@ give_back(uint64_t *empty)
 {
 	if (threadIdx.x % 32 == 0)
 		mbarrier_arrive(empty);
+}
+
+/* The turns of warpgroups in issuing products: a barrier for each, of the threads that wait at it
+ * and of those that had the turn before. Group 0 has the first. */
+enum { BAR_TURN = 1 };
+
+DEVICE void
+first_turn(unsigned group)
+{
+	if (group == 0)
+		bar_arrive(BAR_TURN, 256);
+}
+
+DEVICE void
+wait_turn(unsigned group)
+{
+	bar_sync(BAR_TURN + group, 256);
+}
+
+template <unsigned GROUPS>
+DEVICE void
+pass_turn(unsigned group)
+{
+	bar_arrive(BAR_TURN + (group + 1 == GROUPS ? 0 : group + 1), 256);
 }
 
 #endif

@@ -212,6 +212,9 @@ static const struct shape edges[] = {
 	{ 257, 2, 1, 64, 320, KV_F16, 1.75f, PROMPT | ONE_LONG, 0, 0 },
 };
 
+/* Not left out of any sample: a block has more tiles than places for them. */
+static const struct shape many_tiles = { 260, 8, 1, 64, 300, KV_F16, 1.75f, PROMPT, 0, 0 };
+
 void
 test_mass(void)
 {
@@ -219,6 +222,7 @@ test_mass(void)
 	size_t i;
 
 	test_merge();
+	test_attend_mass(&many_tiles, QUERIES_SUM);
 	for (i = 0; i < SHAPES; i++) {
 		s = shape_of(i);
 		if (!in_sample())
