@@ -1,5 +1,5 @@
-/* gpu_mass.h - attention mass: what gpu_mass.cu (ops, naive kernels) and gpu_mass_tiles.cu
- * (tensor cores) share
+/* gpu_mass.h - attention mass: what gpu_mass.cu (ops), gpu_mass_tiles.cu (tensor cores) and
+ * gpu_mass_wgmma.cu (Hopper's) share
  *
  * Logits are in base 2: q.k log2(e) / sqrt(E). */
 #ifndef GPU_MASS_H

@@ -5,11 +5,16 @@
  * its columns (n) and stream through shared memory, so that the mass of a row accumulates in one
  * register of each of four lanes. Here queries are the operand that tensor cores read from shared
  * memory by themselves: each of three warpgroups multiplies 64 keys by the same tile of 128
- * queries, and one makes weights while another has products under way.
+ * queries. They take turns in issuing products, so that one has them under way while others make
+ * weights: without turns nothing keeps all three from doing the same thing at the same time. For
+ * width 128 products and exponentials take 512 cycles each for 64 keys and 128 queries, for width
+ * 64 the former half of that. How long all takes has not been measured (SPEED.md, On a GPU).
  *
  * A block stays on its SM and takes one item after another (persistent): ROWS rows, those of one
  * query head. Two warps of a fourth warpgroup copy tiles, another finds items. No two items have
- * the same mass, and each sum has one order. */
+ * the same mass, and each sum has one order.
+ *
+ * window_mass() reads all keys for few queries: memory is the limit there, with any products. */
 #include "gpu/gpu_mass.h"
 
 /* SM90A: this file is compiled for sm_90a (Makefile). */
