@@ -290,8 +290,9 @@ UNROLL	for (unsigned j = 0; j < QUERIES / 8; j++) {
 
 UNROLL		for (unsigned i = 0; i < 4; i++) {
 			float &x = logit[j * 4 + i];
-			const uint32_t of = i % 2 == 0 ? p.x : p.y, row = pos[i / 2];
-			const bool masked = SOME && (LIMITED ? !in_reach(of, row, reach) : of < row);
+			const uint32_t of = i % 2 == 0 ? p.x : p.y;
+			const bool masked = SOME &&
+			    (LIMITED ? !in_reach(of, pos[i / 2], reach) : of < pos[i / 2]);
 
 			x = masked ? 0 : exp2_fast(x - (i % 2 == 0 ? two.x : two.y));
 		}
