@@ -213,7 +213,7 @@ static const struct shape edges[] = {
 };
 
 /* Not left out of any sample: a block has more tiles than places for them. */
-static const struct shape many_tiles = { 260, 8, 1, 64, 300, KV_F16, 1.75f, PROMPT, 0, 0 };
+static const struct shape many_tiles = { 260, 5, 1, 64, 300, KV_F16, 1.75f, PROMPT, 0, 0 };
 
 void
 test_mass(void)
