@@ -187,9 +187,10 @@ $(O)/%.avx512.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(avx512_flags) -c -o $@ $<
 
-# wgmma is in code for sm_90a, which runs on Hopper alone: there this file is used.
+# wgmma is in code for sm_90a, which runs on Hopper alone: there these files are used.
 ifneq ($(filter 90,$(GPU_ARCHS)),)
-$(O)/gpu/gpu_attend_wgmma.o: targets = -DSM90A -gencode arch=compute_90a,code=sm_90a
+$(O)/gpu/gpu_attend_wgmma.o $(O)/gpu/gpu_mass_wgmma.o: \
+    targets = -DSM90A -gencode arch=compute_90a,code=sm_90a
 endif
 $(O)/gpu/nogpu.o: $(O)/nvcc.flags
 $(O)/gpu/%.o: gpu/%.cu $(O)/nvcc.flags

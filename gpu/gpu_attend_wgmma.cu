@@ -87,13 +87,6 @@ copy_tiles(struct shared<E> &x, char *ring, const struct rows &c, const struct p
 	struct cursor<2> work = {};
 	struct cursor<s::RING> to = {};
 	unsigned before = s::RING;                     /* the tile under way; RING: none */
-	const auto wait = [&](auto others) {           /* for the tile before */
-		cp_async_wait<others.value>();
-		fence_proxy_async();
-		__syncwarp();
-		if (before < s::RING && threadIdx.x % 32 == 0)
-			mbarrier_arrive(&x.full[before]);
-	};
 
 	for (;; work.next()) {
 		mbarrier_wait(&x.found[work.at], work.parity);
@@ -102,8 +95,7 @@ copy_tiles(struct shared<E> &x, char *ring, const struct rows &c, const struct p
 		const struct item i = taken_item<E, LIMITED>(x, work.at, plan, c.G);
 
 		__syncwarp();
-		if (threadIdx.x % 32 == 0)
-			mbarrier_arrive(&x.taken[work.at]);
+		give_back(&x.taken[work.at]);
 		/* In the order of their use: keys 0, 1, values 0, keys 2, values 1, ..., the last
 		 * values */
 		for (uint32_t n = 0, end = 2 * (i.last - i.first); n < end; n++) {
@@ -115,16 +107,16 @@ copy_tiles(struct shared<E> &x, char *ring, const struct rows &c, const struct p
 			    (c.start[i.g] + (size_t)number * s::KEYS) * E * 2,
 			    c.len[i.g] - number * s::KEYS);
 			cp_async_commit();
-			wait(std::integral_constant<int, 1>{});
+			hand_over<1>(x.full, before);
 			before = to.at;
 			to.next();
 		}
 		if (i.first >= i.last) {       /* no load that lets others have the one before */
-			wait(std::integral_constant<int, 0>{});
+			hand_over<0>(x.full, before);
 			before = s::RING;
 		}
 	}
-	wait(std::integral_constant<int, 0>{});
+	hand_over<0>(x.full, before);
 }
 
 /* ---- two warps: items and their queries ---- */
@@ -179,8 +171,7 @@ UNROLL_BY(E == 128 ? 4 : 1)
 	}
 }
 
-/* The items of this block: of each round of all blocks one, the rounds in turn forwards and
- * backwards, since items are longest first */
+/* The items of this block */
 template <class T, int E, bool LIMITED>
 DEVICE void
 make_items(struct shared<E> &x, char *queries, const float *q, const struct rows &c,
@@ -189,8 +180,7 @@ make_items(struct shared<E> &x, char *queries, const float *q, const struct rows
 	struct cursor<2> to = {};
 
 	for (uint32_t round = 0;; round++) {
-		const uint32_t number = round * gridDim.x +
-		    (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+		const uint32_t number = item_of_round(round);
 		const bool last = number >= items;
 
 		mbarrier_wait(&x.taken[to.at], to.parity ^ 1);
@@ -258,8 +248,7 @@ attend_items(float *o, float *lse, struct shared<E> &x, const char *ring, const 
 	struct cursor<2> work = {};
 	struct softmax<E> t;
 
-	if (w.number == 0)
-		bar_arrive(BAR_TURN, 256);             /* has the first turn */
+	first_turn(w.number);
 	for (;; work.next()) {
 		mbarrier_wait(&x.made[work.at], work.parity);
 		if (x.item[work.at] == NO_ROW)

@@ -4,7 +4,7 @@
 #define GPU_ATTEND_WGMMA_H
 
 #include "gpu/gpu_attend_plan.h"
-#include "gpu/port_hopper.h"
+#include "gpu/gpu_warpgroups.h"
 
 /* GROUPS: warpgroups that multiply. RING: tiles in shared memory. The registers of a thread that
  * multiplies, and of one that copies: together what an SM has. */
@@ -15,8 +15,6 @@ template <int E> struct shape {
 	static constexpr unsigned tile = KEYS * E * 2, queries = ROWS * E * 2;
 };
 enum { COPIERS = 64, MAKERS = 64 };            /* threads */
-enum { LINE = 128, ATOM = 1024 };              /* bytes, of matrix_descriptor() */
-enum { BAR_TURN = 1 };                         /* the first of the barriers of turns */
 
 /* Besides tiles and queries. Two items: one is attended to while the next is made. */
 template <int E> struct shared {
@@ -25,18 +23,6 @@ template <int E> struct shared {
 	uint32_t item[2];                                      /* NO_ROW: there is none */
 	uint32_t row[2][shape<E>::ROWS];                       /* of q; NO_ROW: padding */
 	uint32_t seen[2][shape<E>::ROWS], from[2][shape<E>::ROWS];
-};
-
-/* A place in a ring of N, and the parity of how often it has gone around */
-template <unsigned N> struct cursor {
-	unsigned at, parity;
-
-	__device__ __forceinline__ void
-	next(void)
-	{
-		at = at + 1 == N ? 0 : at + 1;
-		parity ^= at == 0;
-	}
 };
 
 /* What a thread has of its two rows, lane / 4 and lane / 4 + 8 of the warp's 16: as struct
@@ -175,29 +161,6 @@ UNROLL	for (unsigned i = 0; i < E / 2; i++)
 		t.o[i] *= scale[i / 2 % 2];
 }
 
-/* This warp no longer reads it. */
-DEVICE void
-give_back(uint64_t *empty)
-{
-	if (threadIdx.x % 32 == 0)
-		mbarrier_arrive(empty);
-}
-
-/* The turns of warpgroups in issuing products: a barrier for each, of the threads that wait at it
- * and of those that had the turn before */
-DEVICE void
-wait_turn(unsigned group)
-{
-	bar_sync(BAR_TURN + group, 256);
-}
-
-template <int E>
-DEVICE void
-pass_turn(unsigned group)
-{
-	bar_arrive(BAR_TURN + (group + 1 == shape<E>::GROUPS ? 0 : group + 1), 256);
-}
-
 /* Softcap, and what queries do not see, in the scores of a tile */
 template <int E, bool LIMITED>
 DEVICE void
@@ -227,7 +190,7 @@ attend_first(struct softmax<E> &t, struct shared<E> &x, struct group<E> &w, uint
 	settled(t.scores);
 	wgmma_fence();
 	begin_scores<T, E>(t, w.queries, w.keys + at * (shape<E>::tile / 16));
-	pass_turn<E>(w.number);
+	pass_turn<shape<E>::GROUPS>(w.number);
 	wgmma_wait<0>();
 	settled(t.scores);
 	give_back(&x.empty[at]);
@@ -257,7 +220,7 @@ attend_next(struct softmax<E> &t, struct shared<E> &x, struct group<E> &w, uint3
 	mbarrier_wait(&x.full[w.at.at], w.at.parity);
 	wgmma_fence();
 	begin_outputs<T, E>(t, w.values + w.at.at * TILE);
-	pass_turn<E>(w.number);
+	pass_turn<shape<E>::GROUPS>(w.number);
 	wgmma_wait<1>();
 	settled(t.scores);
 	give_back(&x.empty[keys.at]);

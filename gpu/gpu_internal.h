@@ -24,6 +24,7 @@
  * gpu_attend_plain.cu  prefill attention in f32: any shape and type
  * gpu_decode.cu        decode attention (split-KV), also over selected rows and of several texts
  * gpu_mass.cu, gpu_mass_tiles.cu   attention mass, from the log-sum-exp; on tensor cores
+ * gpu_mass_wgmma.cu    the same for Hopper
  * gpu_querystats.cu, gpu_valuenorms.cu, gpu_gate.cu   query statistics, norms, gates
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
  * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
@@ -148,7 +149,8 @@ struct dev {
 extern "C" void gpu_force_reference(int);
 /* no programmatic dependent launch; */
 extern "C" void gpu_force_no_pdl(int);
-/* prefill attention by gpu_attend_wgmma.cu also for calls too short to gain from it. */
+/* prefill attention and attention mass by products of warpgroups (gpu_..._wgmma.cu) also for calls
+ * too short to gain from it. */
 extern "C" void gpu_force_wgmma(int);
 
 /* gpu_selfcheck.cu: frees d->checks. */

@@ -124,6 +124,8 @@ gpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 
 	if (!start_call(d, &c, l, "attend_mass") || query->N == 0 || longest_head(&c.rows) == 0)
 		return;
+	if (gpu_mass_wgmma(d, &c, lse, mass, stride))
+		return;
 	if (c.fast)
 		packed = gpu_tiles_pack(d, &c, lse);
 	make_mass(d, &c, &packed, lse, mass, stride, true);

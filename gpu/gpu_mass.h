@@ -1,5 +1,5 @@
-/* gpu_mass.h - attention mass: what gpu_mass.cu (ops, naive kernels) and gpu_mass_tiles.cu
- * (tensor cores) share
+/* gpu_mass.h - attention mass: what gpu_mass.cu (ops), gpu_mass_tiles.cu (tensor cores) and
+ * gpu_mass_wgmma.cu (Hopper's) share
  *
  * Logits are in base 2: q.k log2(e) / sqrt(E). */
 #ifndef GPU_MASS_H
@@ -40,6 +40,27 @@ DEVICE float
 accumulate(float had, float gets, enum over_queries over)
 {
 	return over == QUERIES_SUM ? had + gets : gets > had || gets != gets ? gets : had;
+}
+
+/* The position of a row that does not exist; query positions are clamped below it */
+#define NO_POSITION 0xffffffffu
+
+/* Is a position so far before p that a query row there does not see it? */
+DEVICE bool
+is_past(uint32_t pos, uint32_t p, uint32_t reach)
+{
+	return p > pos && p - pos > reach;
+}
+
+/* The first of the four contiguous channels that lanes with lane % 4 == c have in a step: two
+ * of each half of a fragment */
+template <uint32_t E>
+DEVICE uint32_t
+first_channel(uint32_t step, uint32_t c)
+{
+	if (E % 32 != 0 && step == E / 16 - 1)
+		return step * 16 + c * 4;
+	return step / 2 * 32 + c * 8 + step % 2 * 4;
 }
 
 /* Query rows of one head that an mma takes: a unit */
@@ -95,6 +116,13 @@ void gpu_tiles_sums(
 void gpu_tiles_mass(
     struct dev *, const struct call *, const struct packed_queries *, float *mass, size_t stride,
     bool add);
+
+/* ---- gpu_mass_wgmma.cu: products of warpgroups, on Hopper ---- */
+
+/* As gpu_tiles_pack() and gpu_tiles_mass(), which adds, for 16-bit keys. false: it has done
+ * nothing, since it does not take the call, or those are faster. */
+bool gpu_mass_wgmma(
+    struct dev *, const struct call *, const float *lse, float *mass, size_t stride);
 
 /* ---- gpu_quantised_mass.cu: those for keys of quantised types ---- */
 

@@ -23,25 +23,11 @@ enum {
 	PACKED_UNITS = 4,            /* up to so many units of a head a block has all heads */
 };
 
-/* The position of a row that does not exist; query positions are clamped below it */
-#define NO_POSITION 0xffffffffu
-
 template <uint32_t E>
 struct unit_tile {
 	uint4 q[TILE_UNITS][E / 16][32];
 	struct query_info info[TILE_UNITS][MMA_QUERIES];
 };
-
-/* The first of the four contiguous channels that lanes with lane % 4 == c have in a step: two
- * of each half of a fragment */
-template <uint32_t E>
-DEVICE uint32_t
-first_channel(uint32_t step, uint32_t c)
-{
-	if (E % 32 != 0 && step == E / 16 - 1)
-		return step * 16 + c * 4;
-	return step / 2 * 32 + c * 8 + step % 2 * 4;
-}
 
 /* The keys of a warp; key[m][step] is the a fragment of rows 16m .. 16m + 15. */
 template <uint32_t E>
@@ -103,13 +89,6 @@ load_keys(struct keys<E> *to, uint32_t *to_pos, const struct rows *r, uint32_t g
 		}
 	}
 	place_keys(to, to_pos, pos);
-}
-
-/* Is a position so far before p that a query row there does not see it? */
-DEVICE bool
-is_past(uint32_t pos, uint32_t p, uint32_t reach)
-{
-	return p > pos && p - pos > reach;
 }
 
 /* logit[m][p][2a + b] <- the logit of row 16m + 8a + lane / 4 of the warp with query 8p + 2

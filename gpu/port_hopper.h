@@ -1,5 +1,5 @@
-/* port_hopper.h - instructions of Hopper (sm_90a) for gpu/gpu_attend_wgmma.cu, as port.h has those
- * of every GPU: each a function with its PTX and a model for the emulator
+/* port_hopper.h - instructions of Hopper (sm_90a) for the kernels of warpgroups (gpu_..._wgmma.cu),
+ * as port.h has those of every GPU: each a function with its PTX and a model for the emulator
  *
  * Code for other targets that calls them is compiled, too, but never run: the functions do nothing
  * there. Sections are those of the PTX ISA, 8.5 and later. */

@@ -12,7 +12,7 @@ PTX_FAULTS = 1
 ptx_nvcc = $(NVCC) -std=c++20 -O3 -lineinfo -arch=compute_$(ptx_arch) -ptx
 ptx_arch = 90
 $(O)/ptx/primitives.ptx: ptx_arch = 90a
-$(O)/ptx/gpu_attend_wgmma.ptx: ptx_arch = 90a -DSM90A
+$(O)/ptx/gpu_attend_wgmma.ptx $(O)/ptx/gpu_mass_wgmma.ptx: ptx_arch = 90a -DSM90A
 # Generated code has labels and registers that nothing uses. A contraction that nvcc did not make
 # must not be made here; fmaf() is one instruction where the processor has it.
 ptx_fma := $(if $(shell grep -w fma /proc/cpuinfo 2>/dev/null),-mfma)

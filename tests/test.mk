@@ -27,7 +27,7 @@ sample_option = $(if $(filter 1 cases,$(ALL)),, -s)
 order_option = $(if $(filter 1 orders,$(ALL)), -a)
 ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(sample_option)$(order_option))
 # Parts that run kernels of Hopper, too; all cases of those with ALL=1 alone
-hopper_parts = attend | between | windows
+hopper_parts = attend | between | mass | windows
 hopper_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if \
 	$(filter 1,$(ALL)),, -s)$(order_option))
 # AddressSanitizer's memmem() looks at the whole text in each call, which makes a loop of it

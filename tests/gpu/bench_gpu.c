@@ -298,22 +298,35 @@ bench_decode(void)
 	bench_step_in_window();
 }
 
+/* Column sums beside attention, of a prompt of S rows; `of`: what stands behind the names */
+static void
+bench_column_sums(uint32_t E, uint32_t S, const char *of)
+{
+	struct layer *l = make_layer(32, 8, E, S, tiny ? 80 : S);
+	const double products = 1.0 * 32 * E * S * S;
+	char what[64];
+	double attend;
+
+	l->mass = fill((size_t)32 * S, KV_F32, 0);
+	snprintf(what, sizeof what, "attend, of all rows%s", of);
+	attend = report(what, call_attend, l, 0, 2 * products);
+	snprintf(what, sizeof what, "attend_mass, of all rows%s", of);
+	printf("{\"what\": \"attend_mass / attend%s\", \"ratio\": %.3f}\n", of,
+	    report(what, call_mass, l, 0, products) / attend);
+	free_layer(l);
+}
+
 static void
 bench_mass(void)
 {
 	const uint32_t S = tiny ? 300 : 32768;
 	struct layer *l = make_layer(32, 8, 128, S, 32);
-	double attend;
 
 	l->mass = fill((size_t)32 * S, KV_F32, 0);
 	report("window_mass W 32, 32/8 E 128", call_window, l, 2.0 * 8 * S * 128, 0);
 	free_layer(l);
-	l = make_layer(32, 8, 128, S, tiny ? 80 : S);
-	l->mass = fill((size_t)32 * S, KV_F32, 0);
-	attend = report("attend, of all rows", call_attend, l, 0, 2.0 * 32 * 128 * S * S);
-	printf("{\"what\": \"attend_mass / attend\", \"ratio\": %.3f}\n",
-	    report("attend_mass, of all rows", call_mass, l, 0, 1.0 * 32 * 128 * S * S) / attend);
-	free_layer(l);
+	bench_column_sums(128, S, "");
+	bench_column_sums(64, S, ", E 64");
 }
 
 /* A layer and its 1-bit keys, entries of entry bytes for u rows each; retrieval selects k

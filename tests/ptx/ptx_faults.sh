@@ -120,12 +120,18 @@ finds 'all blocks write to one place' gpu_argmax gpu_argmax.cu \
 	's/part\[(size_t)blockIdx.y \* gridDim.x + blockIdx.x\] =/part[blockIdx.y * gridDim.x] =/' \
 	argmax_blocks step 'argmax_blocks<.*RACE between blocks: a write of device memory'
 finds 'a tile is given back while products read it' gpu_attend_wgmma gpu_attend_wgmma.h \
-	'/^attend_first/,/^}/{/give_back/d;s/^\tpass_turn<E>.*/\tgive_back(\&x.empty[at]);\n&/;}' \
+	'/^attend_first/,/^}/{/give_back/d;s/^\tpass_turn<.*/\tgive_back(\&x.empty[at]);\n&/;}' \
 	attend_warpgroupsI3f16Li128ELb0 attend \
 	'attend_warpgroups<.*RACE: a cp.async of shared memory .* behind a read by warp'
 finds 'queries are multiplied without a fence' gpu_attend_wgmma gpu_attend_wgmma.cu \
 	'/plan.scale);/{n;d;}' attend_warpgroupsI3f16Li128ELb0 attend \
 	'attend_warpgroups<.*NOT FENCED: wgmma reads shared memory'
+finds 'a tile is given back while other lanes read its log-sum-exps' gpu_mass_wgmma \
+	gpu_mass_wgmma.cu '/^add_items/,/^}/{/__syncwarp/d;}' mass_warpgroups mass \
+	'mass_warpgroups<.*RACE: a cp.async of shared memory .* behind a read by warp'
+finds 'tiles are multiplied without a fence' gpu_mass_wgmma gpu_warpgroups.h \
+	'/fence_proxy_async/d' mass_warpgroups mass \
+	'mass_warpgroups<.*NOT FENCED: wgmma reads shared memory'
 differs 'the operands of cvt.rn.bf16x2 are exchanged' \
 	'/cvt.rn.bf16x2/s/"f"(second), "f"(first)/"f"(first), "f"(second)/' scalars
 

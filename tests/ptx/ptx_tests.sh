@@ -86,7 +86,7 @@ shift
 	[ "${PTX_FAULTS:-1}" = 0 ] || first="$first planted"
 	# shellcheck disable=SC2046,SC2086 # words
 	set -- $first $("$folder/ops_ptx" -l | grep -vxE "cpu|$(echo "$first" | tr ' ' '|')") \
-	    attend+hopper between+hopper windows+hopper primitives translator
+	    attend+hopper between+hopper mass+hopper windows+hopper primitives translator
 }
 rm -rf "$folder/said"
 mkdir -p "$folder/said" || exit

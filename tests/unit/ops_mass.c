@@ -186,8 +186,8 @@ test_attend_mass(const struct shape *s, enum over_queries over)
 	free(want);
 }
 
-/* Shapes at the edges of what kernels take at once: 16 queries, 64, 32 rows, 256; logits that
- * differ so much that a row which gets another's mass shows */
+/* Shapes at the edges of what kernels take at once: 16 queries, 64, 128, 32 rows, 64, 192, 256;
+ * logits that differ so much that a row which gets another's mass shows */
 static const struct shape edges[] = {
 	{ 1, 4, 4, 64, 31, KV_BF16, 1.75f, 0, 0, 0 },
 	{ 8, 8, 2, 128, 32, KV_BF16, 1.75f, 0, 0, 0 },
@@ -204,7 +204,16 @@ static const struct shape edges[] = {
 	{ 65, 2, 1, 80, 289, KV_F16, 1.75f, 0, 0, 0 },
 	{ 1, 4, 1, 128, 513, KV_BF16, 1.75f, 0, 0, 0 },
 	{ 130, 1, 1, 128, 257, KV_BF16, 1.75f, 0, 0, 0 },
+	{ 127, 6, 3, 64, 191, KV_BF16, 1.75f, 0, 0, 0 },
+	{ 128, 3, 1, 128, 192, KV_F16, 1.75f, PACKED, 0, 0 },
+	{ 129, 2, 2, 64, 193, KV_F16, 1.75f, PACKED | EVICTED, 0, 0 },
+	{ 256, 5, 1, 128, 385, KV_BF16, 1.75f, PROMPT, 0, 0 },
+	{ 40, 8, 1, 64, 449, KV_BF16, 1.75f, LATE | EVICTED, 0, 0 },
+	{ 257, 2, 1, 64, 320, KV_F16, 1.75f, PROMPT | ONE_LONG, 0, 0 },
 };
+
+/* Not left out of any sample: a block has more tiles than places for them. */
+static const struct shape many_tiles = { 260, 5, 1, 64, 300, KV_F16, 1.75f, PROMPT, 0, 0 };
 
 void
 test_mass(void)
@@ -213,6 +222,7 @@ test_mass(void)
 	size_t i;
 
 	test_merge();
+	test_attend_mass(&many_tiles, QUERIES_SUM);
 	for (i = 0; i < SHAPES; i++) {
 		s = shape_of(i);
 		if (!in_sample())
