@@ -123,6 +123,7 @@ gpu_graph_begin(struct dev *d)
 	    cudaStreamCaptureModeThreadLocal)))
 		return (int)capture_failed(d);
 	gpu_forget(d);
+	d->no_early_start = true;
 	d->capturing = 1;
 	d->fixed_lengths = false;
 	d->appended_next = 0;
@@ -164,7 +165,7 @@ gpu_graph_launch(struct dev *d, uint32_t graph, uint32_t more)
 	if (!gpu_ok(d))
 		return 0;
 	gpu_forget(d);
-	d->no_early_start = false;
+	d->no_early_start = true;
 	cudaSetDevice(d->index);
 	d->kernel = "of a captured step";
 	return gpu_check(d, "captured step", cudaGraphLaunch(d->graph, d->stream));

@@ -104,8 +104,7 @@ struct dev {
 	bool no_wgmma;               /* such code is not used for this call */
 	int reference;               /* only naive kernels */
 	bool pdl;                    /* programmatic dependent launch is on (port.h) */
-	/* the last kernel on the stream is cuBLAS's, or it waits for a fetch */
-	bool no_early_start;
+	bool no_early_start;         /* the last work on the stream is no kernel of ours */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
@@ -290,8 +289,9 @@ void gpu_attend_decode(struct dev *, float *o, float *lse, const struct query *,
 int gpu_may_launch(struct dev *, const void *kernel, size_t shared);
 void gpu_launched(struct dev *, const char *kernel);
 
-/* For LAUNCH_PDL only: may the next kernel start before the one before it has ended? Not behind
- * cuBLAS, see port.h, and not behind a wait for another stream. */
+/* For LAUNCH_PDL only: may the next kernel start before the one before it has ended? Only directly
+ * behind one of ours, see port.h: not behind cuBLAS, a copy, a graph or a wait for another
+ * stream. */
 static inline bool
 gpu_starts_early(const struct dev *d)
 {

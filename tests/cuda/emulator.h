@@ -17,6 +17,7 @@
 #include <cuda_runtime.h>
 
 #include <mutex>
+#include <string>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ASAN 1
@@ -158,15 +159,18 @@ void enqueue_kernel(cudaStream_t, std::function<void(void)> &&);
 void enqueue_release(cudaStream_t, void *p);
 /* Executes all pending work of all streams. */
 void finish_all(void);
-/* The last kernel of the stream is cuBLAS's, or not; which of the two. */
-void set_cublas_last(cudaStream_t, bool);
-bool cublas_last(cudaStream_t);
+/* What the stream got last; NULL: a kernel of ours, or nothing yet; else what it was, in words. */
+void set_last(cudaStream_t, const char *what);
+const char *last_of(cudaStream_t);
 size_t streams_held(void);
 
 /* ---- graphs ---- */
 
 /* Is the stream being captured? */
 bool capturing(cudaStream_t);
+/* A kernel, or a product of cuBLAS with all that decides about its kernel, is launched on the
+ * current device: dies when the first time is in a capture, where it may not be loaded. */
+void load(cudaStream_t, const std::string &kernel, const char *name);
 /* Adds work to the captured graph; an error when the capture has been invalidated. */
 cudaError_t capture_work(std::function<void(void)> &&);
 /* Called by functions that a capture does not allow: invalidates this thread's capture and

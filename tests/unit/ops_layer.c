@@ -369,6 +369,39 @@ test_early_starts(struct device *d)
 	free(x);
 }
 
+/* Nor does a GEMV behind a copy, though a kernel was before that. */
+static void
+test_starts_behind_copies(struct device *d)
+{
+	static const char *const copies[] = { "copy", "clear", "put", "get" };
+	float *x = floats(5 * ROWS * D, 1), one;
+	const struct ops *o = d->ops;
+	unsigned long from;
+	struct layer l;
+	char what[32];
+	int i;
+
+	make_layer(&l, d, x);
+	for (i = 0; i < 4; i++) {
+		o->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
+		switch (i) {
+		case 0: o->copy(d->dev, l.xn, l.q, sizeof one); break;
+		case 1: o->clear(d->dev, l.xn, sizeof one); break;
+		case 2: o->put(d->dev, l.xn, x, sizeof one); break;
+		default: o->get(d->dev, &one, l.q, sizeof one);
+		}
+		from = cuda_early_starts;
+		o->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
+		snprintf(what, sizeof what, "a GEMV behind %s", copies[i]);
+		early_starts(d, what, from, 0);
+		o->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
+		snprintf(what, sizeof what, "a GEMV behind that, %d", i);
+		early_starts(d, what, from, 1);
+	}
+	free_layer(&l, d);
+	free(x);
+}
+
 /* A layer of a decoding step has seven kernels: project, rope_append, two of attend, matmul, two of
  * ffn. */
 static void
@@ -559,6 +592,7 @@ test_layer(void)
 		if (&cuda_launches != NULL) {
 			test_kernels(&device[k]);
 			test_early_starts(&device[k]);
+			test_starts_behind_copies(&device[k]);
 		}
 		if (gpu_force_no_pdl != NULL)
 			test_early(&device[k]);
