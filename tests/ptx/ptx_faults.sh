@@ -126,6 +126,18 @@ finds 'a tile is given back while products read it' gpu_attend_wgmma gpu_attend_
 finds 'queries are multiplied without a fence' gpu_attend_wgmma gpu_attend_wgmma.cu \
 	'/plan.scale);/{n;d;}' attend_warpgroupsI3f16Li128ELb0 attend \
 	'attend_warpgroups<.*NOT FENCED: wgmma reads shared memory'
+finds 'outputs are used before the wait for their products' gpu_attend_wgmma \
+	gpu_attend_wgmma.h '/^attend_next/,/^}/s/wgmma_wait<0>/wgmma_wait<1>/' \
+	attend_warpgroupsI3f16Li128ELb0 attend \
+	'attend_warpgroups<.*NOT WAITED FOR: a register of a product'
+finds 'weights are rounded while products read them' gpu_attend_wgmma gpu_attend_wgmma.h \
+	'/^attend_next/,/^}/{/round_weights/d;s/^\tsettled(t.l);/&\n\tround_weights<T, E>(t);/;}' \
+	attend_warpgroupsI3f16Li128ELb0 attend \
+	'attend_warpgroups<.*NOT WAITED FOR: a register of a product'
+finds 'outputs are scaled without a fence in front of the next product' gpu_attend_wgmma \
+	gpu_attend_wgmma.h '/^attend_last/,/^}/{/wgmma_fence/d;}' \
+	attend_warpgroupsI3f16Li128ELb0 attend \
+	'attend_warpgroups<.*NOT FENCED: registers of wgmma'
 differs 'the operands of cvt.rn.bf16x2 are exchanged' \
 	'/cvt.rn.bf16x2/s/"f"(second), "f"(first)/"f"(first), "f"(second)/' scalars
 

@@ -28,6 +28,22 @@ struct product {
 	bool adds, turned, is_bf16;
 };
 void wgmma(f32 *d, const struct product *, int line);
+/* The current instruction uses registers of a product of that group: groups up to `ended` have been
+ * waited for. A product uses registers that were written, or not, since the last fence. */
+void say_under_way(int line);
+void say_not_fenced(int line);
+static inline void
+under_way(u32 group, u32 ended, int line)
+{
+	if (group > ended)
+		say_under_way(line);
+}
+static inline void
+registers_fenced(bool written, int line)
+{
+	if (written)
+		say_not_fenced(line);
+}
 
 /* ---- clocks ---- */
 
