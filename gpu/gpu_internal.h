@@ -118,7 +118,8 @@ struct dev {
 	 * needed yet. It counts the launches of the graph by itself: appended_next is what it
 	 * holds when they have run. */
 	uint32_t *appended, appended_next;
-	unsigned packed;             /* a bit for each kernel of pack_bits() that has run */
+	/* a bit for each kernel of pack_bits(), of gpu_scores_quantised() that has run */
+	unsigned packed, scored;
 	bool fixed_lengths;          /* an op of the graph goes by the lengths of the capture */
 	size_t listed;               /* bytes of lists since the last capture */
 	/* the lists of the graph, on the device; and on the host while it is captured */
