@@ -50,6 +50,10 @@ registers_fenced(bool written, int line)
 /* Of the block that runs: has it initialised an mbarrier, or used a numbered barrier? */
 extern bool clocked;
 void begin_vector_clocks(void);
+extern u32 clock_now;
+/* Does thread me know that accesses of n threads until that time, in this block since its clocks
+ * began, come before? */
+bool knows(unsigned me, unsigned first, unsigned n, u32 at);
 /* An access of the current thread to 4 bytes of shared memory; ARRIVED: a cp.async has arrived,
  * WARP_READ: an instruction of the warp as a whole reads. */
 enum { ARRIVED = COPY + 1, WARP_READ };
