@@ -117,8 +117,8 @@ gpu_graph_begin(struct dev *d)
 	if (d->appended == NULL &&
 	    (d->appended = (uint32_t *)gpu_alloc(d, sizeof *d->appended)) == NULL)
 		gpu_fail(d, "no memory");
-	LAUNCH(d, count_step, 1, 1, 0, d->appended, NULL);
-	LAUNCH(d, set_appended, 1, 1, 0, d->appended, 0u);
+	LAUNCH(d, set_appended, 1, 1, 0, d->appended, UINT32_MAX);
+	LAUNCH(d, count_step, 1, 1, 0, d->appended, NULL);              /* 0 */
 	if (!gpu_ok(d) || !gpu_check(d, "cudaStreamBeginCapture", cudaStreamBeginCapture(d->stream,
 	    cudaStreamCaptureModeThreadLocal)))
 		return (int)capture_failed(d);

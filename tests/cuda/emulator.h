@@ -143,6 +143,12 @@ bool on_device(const void *p, size_t bytes);
 bool allocation_of(const void *p, const char **from, const char **to);
 bool is_pinned(const void *p, size_t bytes);
 
+/* Only programs that are linked with tests/ptx have these. Memory of the device has been allocated,
+ * or written by other work than a kernel: a copy, from the host or (from not NULL) from memory of
+ * the device, a memset, a product of cuBLAS. */
+void note_allocated(const void *p, size_t bytes) __attribute__((weak));
+void note_written(const void *to, const void *from, size_t bytes) __attribute__((weak));
+
 /* What cudaFree() does when nothing uses the memory any more */
 void release(void *p);
 

@@ -126,6 +126,8 @@ store(char *c, enum kv_dtype dtype, const float *sum, int n, float alpha, float 
 	for (int e = 0; e < n; e++)
 		to[e] = alpha * sum[e] + (beta != 0 ? beta * to[e] : 0);
 	kv_from_f32(c, to, dtype, (size_t)n);
+	if (note_written != NULL)
+		note_written(c, NULL, (size_t)n * kv_dtype_size(dtype));
 }
 
 /* One product: c <- alpha * op(a) . b + beta * c */

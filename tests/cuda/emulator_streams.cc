@@ -54,6 +54,8 @@ execute(const struct pending &p)
 	else
 		memset(p.to, p.byte, p.bytes);
 	cover();
+	if (note_written != NULL)
+		note_written(p.to, p.from, p.bytes);
 }
 
 static void

@@ -256,6 +256,10 @@ note_global(u64 address, u32 bytes, enum access how, int line)
 
 	if (off || address - (u64)(uintptr_t)emulator::range >= emulator::RANGE)
 		return;                /* the host's, or an argument */
+	if (how != WRITE)
+		check_written(address, bytes, words_of(how), line);
+	if (how != READ)
+		set_written(address, bytes);
 	struct cell *c = global_cell(address);
 	for (u32 i = 0; i < (bytes + 1) / 2; i++, c++, at.address += 2) {
 		check(c, mask, how, launch_base, &at, me);
