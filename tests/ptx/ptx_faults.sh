@@ -133,10 +133,6 @@ finds 'outputs are used before the wait for their products' gpu_attend_wgmma \
 	gpu_attend_wgmma.h '/^attend_next/,/^}/s/wgmma_wait<0>/wgmma_wait<1>/' \
 	attend_warpgroupsI3f16Li128ELb0 attend \
 	'attend_warpgroups<.*NOT WAITED FOR: a register of a product'
-finds 'weights are rounded while products read them' gpu_attend_wgmma gpu_attend_wgmma.h \
-	'/^attend_next/,/^}/{/round_weights/d;s/^\tsettled(t.l);/&\n\tround_weights<T, E>(t);/;}' \
-	attend_warpgroupsI3f16Li128ELb0 attend \
-	'attend_warpgroups<.*NOT WAITED FOR: a register of a product'
 finds 'outputs are scaled without a fence in front of the next product' gpu_attend_wgmma \
 	gpu_attend_wgmma.h '/^attend_last/,/^}/{/wgmma_fence/d;}' \
 	attend_warpgroupsI3f16Li128ELb0 attend \
