@@ -373,12 +373,12 @@ test_early_starts(struct device *d)
 static void
 test_starts_behind_copies(struct device *d)
 {
-	static const char *const copies[] = { "copy", "clear", "put", "get" };
+	static const char *const what[] = { "a GEMV behind copy", "a GEMV behind clear",
+		"a GEMV behind put", "a GEMV behind get" };
 	float *x = floats(5 * ROWS * D, 1), one;
 	const struct ops *o = d->ops;
 	unsigned long from;
 	struct layer l;
-	char what[32];
 	int i;
 
 	make_layer(&l, d, x);
@@ -392,11 +392,9 @@ test_starts_behind_copies(struct device *d)
 		}
 		from = cuda_early_starts;
 		o->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
-		snprintf(what, sizeof what, "a GEMV behind %s", copies[i]);
-		early_starts(d, what, from, 0);
+		early_starts(d, what[i], from, 0);
 		o->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
-		snprintf(what, sizeof what, "a GEMV behind that, %d", i);
-		early_starts(d, what, from, 1);
+		early_starts(d, "a GEMV behind a GEMV", from, 1);
 	}
 	free_layer(&l, d);
 	free(x);
@@ -560,6 +558,8 @@ test_ffns(void)
 		test_ffn(N, 32 + N, 45, types[N % 3], types[(N + 1) % 3], 20);
 	}
 	test_ffn(33, 64, 130, KV_F16, KV_F16, 1);
+	for (N = 0; N < 2; N++)         /* four at a time, and one by one */
+		test_ffn(13, 40, 20 + N, KV_F16, KV_BF16, 1);
 	for (t = 0; t < 3; t++) {
 		const enum kv_dtype y = types[t], z = types[(t + 1) % 3];
 
