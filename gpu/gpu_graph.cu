@@ -117,12 +117,13 @@ gpu_graph_begin(struct dev *d)
 	if (d->appended == NULL &&
 	    (d->appended = (uint32_t *)gpu_alloc(d, sizeof *d->appended)) == NULL)
 		gpu_fail(d, "no memory");
-	LAUNCH(d, count_step, 1, 1, 0, d->appended, NULL);
-	LAUNCH(d, set_appended, 1, 1, 0, d->appended, 0u);
+	LAUNCH(d, set_appended, 1, 1, 0, d->appended, UINT32_MAX);
+	LAUNCH(d, count_step, 1, 1, 0, d->appended, NULL);              /* 0 */
 	if (!gpu_ok(d) || !gpu_check(d, "cudaStreamBeginCapture", cudaStreamBeginCapture(d->stream,
 	    cudaStreamCaptureModeThreadLocal)))
 		return (int)capture_failed(d);
 	gpu_forget(d);
+	d->no_early_start = true;
 	d->capturing = 1;
 	d->fixed_lengths = false;
 	d->appended_next = 0;
@@ -164,7 +165,7 @@ gpu_graph_launch(struct dev *d, uint32_t graph, uint32_t more)
 	if (!gpu_ok(d))
 		return 0;
 	gpu_forget(d);
-	d->no_early_start = false;
+	d->no_early_start = true;
 	cudaSetDevice(d->index);
 	d->kernel = "of a captured step";
 	return gpu_check(d, "captured step", cudaGraphLaunch(d->graph, d->stream));

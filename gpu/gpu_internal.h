@@ -106,8 +106,7 @@ struct dev {
 	bool no_wgmma;               /* such code is not used for this call */
 	int reference;               /* only naive kernels */
 	bool pdl;                    /* programmatic dependent launch is on (port.h) */
-	/* the last kernel on the stream is cuBLAS's, or it waits for a fetch */
-	bool no_early_start;
+	bool no_early_start;         /* the last work on the stream is no kernel of ours */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
@@ -121,7 +120,8 @@ struct dev {
 	 * needed yet. It counts the launches of the graph by itself: appended_next is what it
 	 * holds when they have run. */
 	uint32_t *appended, appended_next;
-	unsigned packed;             /* a bit for each kernel of pack_bits() that has run */
+	/* a bit for each kernel of pack_bits(), of gpu_scores_quantised() that has run */
+	unsigned packed, scored;
 	bool fixed_lengths;          /* an op of the graph goes by the lengths of the capture */
 	size_t listed;               /* bytes of lists since the last capture */
 	/* the lists of the graph, on the device; and on the host while it is captured */
@@ -293,8 +293,9 @@ void gpu_attend_decode(struct dev *, float *o, float *lse, const struct query *,
 int gpu_may_launch(struct dev *, const void *kernel, size_t shared);
 void gpu_launched(struct dev *, const char *kernel);
 
-/* For LAUNCH_PDL only: may the next kernel start before the one before it has ended? Not behind
- * cuBLAS, see port.h, and not behind a wait for another stream. */
+/* For LAUNCH_PDL only: may the next kernel start before the one before it has ended? Only directly
+ * behind one of ours, see port.h: not behind cuBLAS, a copy, a graph or a wait for another
+ * stream. */
 static inline bool
 gpu_starts_early(const struct dev *d)
 {

@@ -165,6 +165,7 @@ gpu_scratch(struct dev *d, enum scratch which, size_t bytes)
 		return NULL;
 	}
 	d->scratch[which].bytes = bytes;
+	d->no_early_start = true;
 	gpu_check(d, "scratch", cudaMemsetAsync(d->scratch[which].at, 0, bytes, d->stream));
 	return d->scratch[which].at;
 }
@@ -239,6 +240,7 @@ gpu_put_next(struct dev *d, size_t *bytes)
 		return NULL;
 	cudaSetDevice(d->index);        /* the current device is per host thread */
 	p = gpu_staging_next(d, &d->out, d->stream, bytes);
+	d->no_early_start = true;
 	return gpu_ok(d) ? p : NULL;
 }
 
@@ -283,6 +285,7 @@ gpu_list(struct dev *d, const void *host, size_t bytes)
 static void
 start_get(struct dev *d, cudaStream_t stream, unsigned i, const char *from, size_t n)
 {
+	d->no_early_start |= stream == d->stream;
 	gpu_check(d, "get", cudaMemcpyAsync(d->in.at + i * d->in.size, from, n,
 	    cudaMemcpyDeviceToHost, stream));
 	gpu_check(d, "get", cudaEventRecord(d->in.done[i], stream));
@@ -357,6 +360,7 @@ gpu_host_free(struct dev *d, void *p)
 void
 gpu_get_async(struct dev *d, void *dst, const void *src, size_t bytes)
 {
+	d->no_early_start = true;
 	if (gpu_ok(d) && bytes > 0)
 		gpu_check(d, "fetch", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost,
 		    d->stream));
@@ -390,6 +394,7 @@ void
 gpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
 {
 	gpu_forget(d);
+	d->no_early_start = true;
 	if (gpu_ok(d) && bytes > 0)
 		gpu_check(d, "copy", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
 		    d->stream));
@@ -399,6 +404,7 @@ void
 gpu_clear(struct dev *d, void *dst, size_t bytes)
 {
 	gpu_forget(d);
+	d->no_early_start = true;
 	if (gpu_ok(d) && bytes > 0)
 		gpu_check(d, "clear", cudaMemsetAsync(dst, 0, bytes, d->stream));
 }

@@ -104,6 +104,19 @@ launch(struct dev *d, struct key_call &c, const struct index &x, const struct ro
 	    r.G * c.groups), THREADS, 0, c, x, r);
 }
 
+/* Of rows without an entry there may be none in any step before one is captured, which wants the
+ * kernel for those to come: it runs once for nothing, since it must not be loaded in a capture.
+ * kernel: its bit. */
+static bool
+has_rows(struct dev *d, uint32_t *most, bool of_index, unsigned kernel)
+{
+	if (*most == 0 && (!of_index || d->capturing || (d->scored & kernel) != 0))
+		return false;
+	d->scored |= kernel;
+	*most = max(*most, 1u);
+	return true;
+}
+
 void
 gpu_scores_quantised(struct dev *d, float *score, size_t stride, const struct query *query,
     const struct rows *r, const struct layer_rows *l, const struct index *x, uint32_t most)
@@ -114,13 +127,17 @@ gpu_scores_quantised(struct dev *d, float *score, size_t stride, const struct qu
 	struct row_formats f;
 	struct index none = {};
 
-	if (most == 0 || !gpu_formats_of(d, &f, l, "scores") ||
+	if (!gpu_formats_of(d, &f, l, "scores"))
+		return;
+	const bool naive = d->reference || E > 256 || !in_pieces(r->k, f.k, E) ||
+	    (!is_transformed(rows_k_type(l)) && (uintptr_t)query->q % 16 != 0);
+	if (!has_rows(d, &most, x != NULL, 1u << (naive ? 0 : E <= 64 ? 1 : E <= 128 ? 2 : 3)) ||
 	    (c.q = gpu_queries_for(d, query, rows_k_type(l), E)) == NULL)
 		return;
 	c.k = f.k;
 	if (x == NULL)
 		x = &none;
-	if (d->reference || E > 256 || !in_pieces(r->k, f.k, E) || (uintptr_t)c.q % 16 != 0)
+	if (naive)
 		LAUNCH(d, reference_scores_any, dim3(parts_of(most, WARPS), r->G), THREADS, 0, c,
 		    *x, *r);
 	else if (E <= 64)

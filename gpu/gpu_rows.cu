@@ -200,9 +200,10 @@ gpu_round(struct dev *d, float *x, size_t n, enum kv_dtype dtype)
 
 	if (n == 0 || dtype == KV_F32)
 		return;
-	with_type(dtype, [&](auto t) {
-		LAUNCH(d, round_to<decltype(t)>, grid, THREADS, 0, x, n);
-	});
+	if (dtype == KV_F16)
+		LAUNCH(d, round_to<f16>, grid, THREADS, 0, x, n);
+	else
+		LAUNCH(d, round_to<bf16>, grid, THREADS, 0, x, n);
 }
 
 /* ---- swiglu ---- */

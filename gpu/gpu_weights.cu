@@ -95,6 +95,7 @@ upload(struct dev *d, struct upload *u, char *to, const char *from, size_t bytes
 		gpu_check(d, "weights", cudaMemcpyAsync(to + at, p, n, cudaMemcpyHostToDevice,
 		    u->stream));
 	}
+	d->no_early_start = true;
 	if (gpu_check(d, "weights", cudaEventRecord(u->done, u->stream)))
 		gpu_check(d, "weights", cudaStreamWaitEvent(d->stream, u->done, 0));
 }

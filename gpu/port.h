@@ -92,7 +92,11 @@ template <class T> struct same { typedef T type; };
  * that was launched by LAUNCH. A plain launch, a copy or an event starts when everything before
  * it on the stream has ended. So every kernel sees memory as if the kernels had run one after
  * another. A kernel of cuBLAS may be launched in any way and may trigger at any time: behind
- * one, LAUNCH_PDL launches like LAUNCH (gpu_starts_early()).
+ * one, LAUNCH_PDL launches like LAUNCH (gpu_starts_early()). So it does behind a copy, a memset, a
+ * wait for another stream and a graph, and at the beginning of a capture: CUDA lets a kernel
+ * overlap with "the previous kernel in the stream", allows such an edge of a graph between kernels
+ * only, and does not say what a capture makes of one behind another node. Nothing is lost, since
+ * only a kernel can let the next one start.
  *
  * Gain: memory is not idle between two kernels. When the last block of the previous kernel ends,
  * the blocks of this one are resident and their first weights are in L2.

@@ -41,6 +41,14 @@ UNIT_TESTS += $(ops_emulated)
 $(ops_emulated): $(ops_o) $(O)/src/ops/compose.o $(O)/libcpu.a $(emulated_a) $(types_o)
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 
+UNIT_TESTS += $(O)/tests/unit/emulator_refuses
+$(O)/emulated/emulator_refuses.o: tests/unit/emulator_refuses.cu $(O)/cxx.flags
+	@mkdir -p $(@D)
+	$(emulated_cxx) -x c++ -c -o $@ $<
+$(O)/tests/unit/emulator_refuses: $(O)/emulated/emulator_refuses.o $(O)/src/ops/compose.o \
+    $(O)/libcpu.a $(emulated_a) $(types_o)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
+
 UNIT_TESTS += $(O)/tests/unit/model_generate_emulated
 $(O)/tests/unit/model_generate_emulated: $(O)/tests/unit/model_generate.o $(emulated_model_a)
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_model_libs)

@@ -30,6 +30,12 @@ $(O)/emulated/primitives.o $(O)/emulated/event_clock.o: $(O)/emulated/%.o: \
 $(O)/emulated/primitives: $(O)/emulated/primitives.o $(emulator_o) $(O)/libkvfile/dtype.o
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ -lm
 
+# What they capture must not be refilled behind their back.
+UNIT_TESTS += $(O)/tests/unit/gpu_event_clock
+$(O)/tests/unit/gpu_event_clock: $(O)/tests/unit/gpu_event_clock.o $(O)/emulated/event_clock.o \
+    $(O)/src/ops/compose.o $(O)/libcpu.a $(emulated_a) $(types_o)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
+
 gpu-tests: all $(gpu_tests) $(O)/tests/unit/ops $(O)/emulated/primitives
 emulated-tests: all emulated $(emulated_tests) $(O)/tests/unit/ops_emulated
 

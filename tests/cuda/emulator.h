@@ -17,6 +17,7 @@
 #include <cuda_runtime.h>
 
 #include <mutex>
+#include <string>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ASAN 1
@@ -142,6 +143,12 @@ bool on_device(const void *p, size_t bytes);
 bool allocation_of(const void *p, const char **from, const char **to);
 bool is_pinned(const void *p, size_t bytes);
 
+/* Only programs that are linked with tests/ptx have these. Memory of the device has been allocated,
+ * or written by other work than a kernel: a copy, from the host or (from not NULL) from memory of
+ * the device, a memset, a product of cuBLAS. */
+void note_allocated(const void *p, size_t bytes) __attribute__((weak));
+void note_written(const void *to, const void *from, size_t bytes) __attribute__((weak));
+
 /* What cudaFree() does when nothing uses the memory any more */
 void release(void *p);
 
@@ -158,15 +165,18 @@ void enqueue_kernel(cudaStream_t, std::function<void(void)> &&);
 void enqueue_release(cudaStream_t, void *p);
 /* Executes all pending work of all streams. */
 void finish_all(void);
-/* The last kernel of the stream is cuBLAS's, or not; which of the two. */
-void set_cublas_last(cudaStream_t, bool);
-bool cublas_last(cudaStream_t);
+/* What the stream got last; NULL: a kernel of ours, or nothing yet; else what it was, in words. */
+void set_last(cudaStream_t, const char *what);
+const char *last_of(cudaStream_t);
 size_t streams_held(void);
 
 /* ---- graphs ---- */
 
 /* Is the stream being captured? */
 bool capturing(cudaStream_t);
+/* A kernel, or a product of cuBLAS with all that decides about its kernel, is launched on the
+ * current device: dies when the first time is in a capture, where it may not be loaded. */
+void load(cudaStream_t, const std::string &kernel, const char *name);
 /* Adds work to the captured graph; an error when the capture has been invalidated. */
 cudaError_t capture_work(std::function<void(void)> &&);
 /* Called by functions that a capture does not allow: invalidates this thread's capture and

@@ -4,6 +4,7 @@
 
 #include <cublas_v2.h>
 #include <dlfcn.h>
+#include <stdio.h>
 
 #include <vector>
 
@@ -125,6 +126,8 @@ store(char *c, enum kv_dtype dtype, const float *sum, int n, float alpha, float 
 	for (int e = 0; e < n; e++)
 		to[e] = alpha * sum[e] + (beta != 0 ? beta * to[e] : 0);
 	kv_from_f32(c, to, dtype, (size_t)n);
+	if (note_written != NULL)
+		note_written(c, NULL, (size_t)n * kv_dtype_size(dtype));
 }
 
 /* One product: c <- alpha * op(a) . b + beta * c */
@@ -176,6 +179,18 @@ multiply(const struct product &y)
 	cover();
 }
 
+/* cuBLAS chooses a kernel by these. */
+static void
+load_product(cudaStream_t s, const struct product &p, size_t n)
+{
+	char what[120], key[160];
+
+	snprintf(what, sizeof what, "a product of cuBLAS, %d x %d x %d, types %d and %d", p.m, p.n,
+	    p.k, (int)p.atype, (int)p.ctype);
+	snprintf(key, sizeof key, "%s, %zu of them, %d", what, n, p.transposed);
+	load(s, key, what);
+}
+
 /* n products, in a capture or now */
 static void
 multiply_all(cublasHandle_t h, const std::vector<struct product> &all)
@@ -186,7 +201,9 @@ multiply_all(cublasHandle_t h, const std::vector<struct product> &all)
 	};
 
 	cuda_products++;
-	set_cublas_last(h->stream, true);
+	if (!all.empty())
+		load_product(h->stream, all[0], all.size());
+	set_last(h->stream, "a product of cuBLAS");
 	if (capturing(h->stream)) {
 		capture_work(work);
 		return;

@@ -2,9 +2,13 @@
  *
  * During a capture launches and copies are recorded with copies of their arguments, and
  * executed by each launch of the graph. Calls that are not allowed then invalidate the
- * capture, as on a GPU. One stream at a time, without branches. */
+ * capture, as on a GPU. One stream at a time, without branches.
+ *
+ * A driver loads a kernel at its first launch (lazy loading), which may wait for the device, and so
+ * must not be in a capture. */
 #include "tests/cuda/emulator.h"
 
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -61,6 +65,19 @@ emulator::graphs_held(void)
 }
 
 void
+emulator::load(cudaStream_t s, const std::string &kernel, const char *name)
+{
+	static std::set<std::pair<int, std::string>> loaded;
+
+	if (loaded.count({ device, kernel }) > 0)
+		return;
+	if (capturing(s) && !capture.broken)
+		die("%s is launched for the first time, in a capture", name);
+	if (!capturing(s))
+		loaded.insert({ device, kernel });
+}
+
+void
 emulator::launch(cudaStream_t s, bool late, const char *name, const void *kernel, dim3 grid,
     dim3 block, size_t dynamic, std::function<void(void)> &&body)
 {
@@ -69,7 +86,8 @@ emulator::launch(cudaStream_t s, bool late, const char *name, const void *kernel
 
 	if (failure("launch") != cudaSuccess)
 		return;
-	set_cublas_last(s, false);
+	load(s, std::string((const char *)&kernel, sizeof kernel), name);
+	set_last(s, NULL);
 	if (capturing(s)) {
 		capture_work([=, body = std::move(body)] {
 			run_grid(name, grid, block, dynamic, granted, body);
@@ -93,6 +111,7 @@ cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
 	if (failure())
 		return cudaErrorUnknown;
 	capture = { s, std::this_thread::get_id(), new emulated_graph(), false };
+	set_last(s, "the beginning of a capture");
 	held++;
 	return cudaSuccess;
 }
@@ -137,7 +156,7 @@ cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 		return cudaErrorUnknown;
 	cuda_graphs++;
 	finish_stream(s);
-	set_cublas_last(s, false);
+	set_last(s, "a graph");
 	for (const auto &work : exec->work)
 		work();
 	return cudaSuccess;

@@ -324,6 +324,8 @@ allocate(void **p, size_t bytes, struct emulated_pool *pool)
 	memset(at + bytes, MARK, whole - bytes);
 	ASAN_POISON_MEMORY_REGION(at + bytes, whole - bytes);
 	cover();
+	if (note_allocated != NULL)
+		note_allocated(at, bytes);
 	*p = at;
 	return cudaSuccess;
 }

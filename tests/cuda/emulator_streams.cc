@@ -23,7 +23,7 @@ struct pending {
 struct emulated_stream {
 	std::deque<struct pending> queue;
 	uint64_t queued, done;
-	bool cublas;                   /* the last kernel is cuBLAS's */
+	const char *last;              /* what it got last; NULL: a kernel of ours */
 };
 
 struct emulated_event {
@@ -54,6 +54,8 @@ execute(const struct pending &p)
 	else
 		memset(p.to, p.byte, p.bytes);
 	cover();
+	if (note_written != NULL)
+		note_written(p.to, p.from, p.bytes);
 }
 
 static void
@@ -92,15 +94,15 @@ emulator::streams_held(void)
 }
 
 void
-emulator::set_cublas_last(cudaStream_t s, bool cublas)
+emulator::set_last(cudaStream_t s, const char *what)
 {
-	s->cublas = cublas;
+	s->last = what;
 }
 
-bool
-emulator::cublas_last(cudaStream_t s)
+const char *
+emulator::last_of(cudaStream_t s)
 {
-	return s->cublas;
+	return s->last;
 }
 
 static void
@@ -148,6 +150,7 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
 	    (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
 	    from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
 		die("copy of the wrong kind, %d", (int)kind);
+	set_last(s, "a copy");
 	const bool at_once = (!to_device && !is_pinned(to, bytes)) ||
 	    (!from_device && !is_pinned(from, bytes));
 	const struct pending copy = { .to = to, .from = from, .bytes = bytes };
@@ -175,6 +178,7 @@ cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t s)
 		return cudaSuccess;
 	if (!on_device(p, bytes))
 		die("memset of host memory");
+	set_last(s, "a memset");
 	const struct pending set = { .to = p, .bytes = bytes, .byte = byte };
 	if (capturing(s))
 		return capture_work([set] { execute(set); });
@@ -242,6 +246,7 @@ cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 		die("a stream waits for an event of a graph");
 	if (const cudaError_t e = failure(); e != cudaSuccess)
 		return e;
+	set_last(s, "a wait for an event");
 	if (e->stream != NULL)
 		enqueue(s, { .stream = e->stream, .until = e->until });
 	return cudaSuccess;

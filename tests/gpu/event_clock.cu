@@ -6,7 +6,9 @@
  * the host queues the work. torch.cuda._sleep() and torch.cuda.Event do the same in peers.py.
  *
  * The backend's own graphs refuse ops whose arguments change from step to step. Here every call is
- * the same, so the stream is captured behind the backend's back, as torch.cuda.graph() does it. */
+ * the same, so the stream is captured behind the backend's back, as torch.cuda.graph() does it.
+ * Only an op that puts something is refused: the backend refills the buffer which the graph would
+ * copy from. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -73,12 +75,20 @@ clock_stop(struct dev *d)
 	return ms * 1e-3;
 }
 
+/* Of the buffers of put(), when the capture began */
+static struct {
+	unsigned turn;
+	size_t used;
+} staged;
+
 int
 calls_capture(struct dev *d)
 {
 	cudaError_t e;
 
 	gpu_forget(d);
+	d->no_early_start = true;
+	staged = { d->out.turn, d->out.used };
 	cudaSetDevice(d->index);
 	e = cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
 	if (e == cudaSuccess)
@@ -96,6 +106,8 @@ calls_captured(struct dev *d)
 	cudaError_t e = cudaStreamEndCapture(d->stream, &graph);
 
 	gpu_forget(d);
+	if (d->out.turn != staged.turn || d->out.used != staged.used)
+		gpu_fail(d, "an op puts something: that of %s", d->kernel);
 	if (e == cudaSuccess && gpu_ok(d))
 		e = cudaGraphInstantiate(&exec, graph, 0);
 	if (e != cudaSuccess)
@@ -113,6 +125,7 @@ void
 calls_launch(struct dev *d, struct calls *c)
 {
 	must("cudaGraphLaunch", cudaGraphLaunch((cudaGraphExec_t)c, d->stream));
+	d->no_early_start = true;
 }
 
 void

@@ -206,13 +206,15 @@ UNROLL	for (int i = 0; i < N / 2; i++)
 	out[t] = sum;
 }
 
-/* Three rounds: warp 0 writes, warp 1 reads and lets it write again. */
+/* Three rounds: warp 0 writes, to shared memory or to that of the device, warp 1 reads and lets it
+ * write again. */
+template <bool ON_DEVICE>
 static __global__ void
 barriers(uint32_t *out)
 {
 	DYN_SHARED(uint64_t, full);
 	uint64_t *const empty = full + 1;
-	uint32_t *const word = (uint32_t *)(full + 2);
+	uint32_t *const word = ON_DEVICE ? out + 96 : (uint32_t *)(full + 2);
 	const uint32_t t = threadIdx.x, lane = t % 32;
 
 	if (t == 0) {
@@ -279,8 +281,10 @@ print_hopper(struct dev *d, uint32_t *out)
 {
 	print_products<bf16>(d, "bf16", out);
 	print_products<f16>(d, "f16", out);
-	LAUNCH(d, barriers, 1, 64, 1024, out);
+	LAUNCH(d, barriers<false>, 1, 64, 1024, out);
 	print(d, "mbarrier, bar", out, 96);
+	LAUNCH(d, barriers<true>, 1, 64, 1024, out);
+	print(d, "mbarrier, bar, on device", out, 128);
 }
 
 int

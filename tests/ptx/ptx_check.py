@@ -120,10 +120,32 @@ def check_operands():
         check(f"{opcode}: {got}", got == code)
 
 
+def check_products():
+    """Registers of a product are used behind the wait, and written in front of a fence."""
+    product = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%s}, {%s}, %%rd1, %%p1, 1, 1, 0;"
+    d, a = ", ".join(f"%f{i}" for i in range(32)), "%r0, %r1, %r2, %r3"
+    code = in_cpp(KERNEL % (REGISTERS.replace("%f<4>", "%f<33>") + (
+        f"mov.f32 %f1, 0f00000000;\nwgmma.fence.sync.aligned;\n{product % (d, a)}\n"
+        "wgmma.commit_group.sync.aligned;\nmov.u32 %r1, 5;\nwgmma.wait_group.sync.aligned 0;\n"
+        "add.f32 %f32, %f2, %f3;\n")), "k.ptx", None)[0]
+    for text in ("under_way(group_0_, ended_, 14); v_f1 = bits_f32(0x00000000u); "
+                 "written_0_ = true;",
+                 "; written_0_ = false; written_1_ = false;",
+                 "registers_fenced(written_0_, 16); registers_fenced(written_1_, 16); { f32",
+                 "group_0_ = group_; group_1_ = group_;",
+                 "wgmma_commit(); group_++;",
+                 "under_way(group_1_, ended_, 18); v_r1 =",
+                 "wgmma_wait(0); if (group_ > 1 + ended_) ended_ = group_ - 1;",
+                 "under_way(group_0_, ended_, 20); v_f32 ="):
+        check(f"of a product: {text}", text in code)
+    check("registers of no product are not looked at",
+          "under_way" not in code_of("add.f32 %f1, %f2, %f3;"))
+
+
 def main():
     """Runs all checks."""
     for run in (check_refused, check_scopes, check_statements, check_module, check_forms,
-                check_operands):
+                check_operands, check_products):
         run()
     failed = results.count(False)
     print(f"{len(results) - failed} passed, {failed} failed")

@@ -29,7 +29,8 @@ struct lanes {
 };
 
 bool clocked;
-static u32 now = 1, block_start = 1;
+u32 clock_now = 1;
+static u32 block_start = 1;
 static struct knowledge known[emulator::MAX_THREADS];
 static struct knowledge of_block, of_warp[MOST_WARPS];
 static u32 passed_block, fenced[emulator::MAX_THREADS];
@@ -48,14 +49,14 @@ void
 begin_vector_clocks(void)
 {
 	clocked = true;
-	block_start = ++now;
+	block_start = ++clock_now;
 	for (unsigned i = 0; i < threads(); i++)
 		std::fill_n(known[i].until, threads(), block_start);
 	std::fill_n(leaving, MOST_WARPS, 0);
 	passed_block = 0;
 	told.clear();
 	several.clear();
-	now++;
+	clock_now++;
 }
 
 struct knowledge *
@@ -76,7 +77,7 @@ void
 tell(struct knowledge *k)
 {
 	join(k, &known[emulator::current->number]);
-	k->until[emulator::current->number] = now++;
+	k->until[emulator::current->number] = clock_now++;
 }
 
 void
@@ -85,17 +86,28 @@ learn(const struct knowledge *k)
 	join(&known[emulator::current->number], k);
 }
 
+bool
+knows(unsigned me, unsigned first, unsigned n, u32 at)
+{
+	const u32 *until = known[me].until;
+
+	for (unsigned i = first; i < first + n && i < threads(); i++)
+		if (i != me && at > until[i])
+			return false;
+	return at > block_start;
+}
+
 void
 fence_proxy(void)
 {
-	fenced[emulator::current->number] = now++;
+	fenced[emulator::current->number] = clock_now++;
 }
 
 void
 pass_block(u32 nth)
 {
 	if (nth != passed_block) {             /* the first that leaves: all have arrived */
-		std::fill_n(of_block.until, threads(), now++);
+		std::fill_n(of_block.until, threads(), clock_now++);
 		passed_block = nth;
 	}
 	learn(&of_block);
@@ -110,9 +122,9 @@ pass_warp(void)
 		of_warp[warp] = {};
 		for (unsigned i = first; i < first + 32; i++) {
 			join(&of_warp[warp], &known[i]);
-			of_warp[warp].until[i] = now;
+			of_warp[warp].until[i] = clock_now;
 		}
-		now++;
+		clock_now++;
 		leaving[warp] = 32;
 	}
 	leaving[warp]--;
@@ -157,9 +169,9 @@ clocked_read(struct place *p, int how, unsigned me)
 				if (last == ALL_OF_WARP || last == i)
 					p->lanes[warp]->read[i] = p->read[warp];
 		}
-		p->lanes[warp]->read[lane] = now;
+		p->lanes[warp]->read[lane] = clock_now;
 	}
-	p->read[warp] = now;
+	p->read[warp] = clock_now;
 }
 
 void
@@ -193,7 +205,7 @@ clocked_access(u64 address, int how, int line)
 		clocked_read(p, how, me);
 		return;
 	}
-	p->wrote = now;
+	p->wrote = clock_now;
 	p->writer = (u16)me;
 	p->copying = how == COPY ? (u16)(me + 1) : 0;
 }

@@ -119,6 +119,9 @@ finds 'a warp leaves its place in shared memory empty' gpu_argmax gpu_argmax.cu 
 finds 'all blocks write to one place' gpu_argmax gpu_argmax.cu \
 	's/part\[(size_t)blockIdx.y \* gridDim.x + blockIdx.x\] =/part[blockIdx.y * gridDim.x] =/' \
 	argmax_blocks step 'argmax_blocks<.*RACE between blocks: a write of device memory'
+finds 'a block leaves its place in device memory empty' gpu_argmax gpu_argmax.cu \
+	's/part\[(size_t)blockIdx.y \* gridDim.x + blockIdx.x\] =/if (blockIdx.x > 0) &/' \
+	argmax_ step 'argmax_.*UNINITIALISED: a read of device memory'
 finds 'a tile is given back while products read it' gpu_attend_wgmma gpu_attend_wgmma.h \
 	'/^attend_first/,/^}/{/give_back/d;s/^\tpass_turn<.*/\tgive_back(\&x.empty[at]);\n&/;}' \
 	attend_warpgroupsI3f16Li128ELb0 attend \
@@ -132,6 +135,14 @@ finds 'a tile is given back while other lanes read its log-sum-exps' gpu_mass_wg
 finds 'tiles are multiplied without a fence' gpu_mass_wgmma gpu_warpgroups.h \
 	'/fence_proxy_async/d' mass_warpgroups mass \
 	'mass_warpgroups<.*NOT FENCED: wgmma reads shared memory'
+finds 'outputs are used before the wait for their products' gpu_attend_wgmma \
+	gpu_attend_wgmma.h '/^attend_next/,/^}/s/wgmma_wait<0>/wgmma_wait<1>/' \
+	attend_warpgroupsI3f16Li128ELb0 attend \
+	'attend_warpgroups<.*NOT WAITED FOR: a register of a product'
+finds 'outputs are scaled without a fence in front of the next product' gpu_attend_wgmma \
+	gpu_attend_wgmma.h '/^attend_last/,/^}/{/wgmma_fence/d;}' \
+	attend_warpgroupsI3f16Li128ELb0 attend \
+	'attend_warpgroups<.*NOT FENCED: registers of wgmma'
 differs 'the operands of cvt.rn.bf16x2 are exchanged' \
 	'/cvt.rn.bf16x2/s/"f"(second), "f"(first)/"f"(first), "f"(second)/' scalars
 

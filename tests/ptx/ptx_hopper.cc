@@ -249,6 +249,18 @@ wgmma(f32 *d, const struct product *p, int line)
 }
 
 void
+say_under_way(int line)
+{
+	fault(line, "NOT WAITED FOR: a register of a product of wgmma that may be under way");
+}
+
+void
+say_not_fenced(int line)
+{
+	fault(line, "NOT FENCED: registers of wgmma that were written without wgmma.fence");
+}
+
+void
 wgmma_commit(void)
 {
 	groups[emulator::current->number]++;

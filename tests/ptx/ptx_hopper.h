@@ -28,12 +28,32 @@ struct product {
 	bool adds, turned, is_bf16;
 };
 void wgmma(f32 *d, const struct product *, int line);
+/* The current instruction uses registers of a product of that group: groups up to `ended` have been
+ * waited for. A product uses registers that were written, or not, since the last fence. */
+void say_under_way(int line);
+void say_not_fenced(int line);
+static inline void
+under_way(u32 group, u32 ended, int line)
+{
+	if (group > ended)
+		say_under_way(line);
+}
+static inline void
+registers_fenced(bool written, int line)
+{
+	if (written)
+		say_not_fenced(line);
+}
 
 /* ---- clocks ---- */
 
 /* Of the block that runs: has it initialised an mbarrier, or used a numbered barrier? */
 extern bool clocked;
 void begin_vector_clocks(void);
+extern u32 clock_now;
+/* Does thread me know that accesses of n threads until that time, in this block since its clocks
+ * began, come before? */
+bool knows(unsigned me, unsigned first, unsigned n, u32 at);
 /* An access of the current thread to 4 bytes of shared memory; ARRIVED: a cp.async has arrived,
  * WARP_READ: an instruction of the warp as a whole reads. */
 enum { ARRIVED = COPY + 1, WARP_READ };

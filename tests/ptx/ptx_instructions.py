@@ -185,7 +185,7 @@ def mbarrier_wait(o):
 
 @form(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|wgmma\.fence\.sync\.aligned")
 def nothing_to_do(_):
-    """How many registers a warp has; the order of products and registers: not modelled"""
+    """How many registers a warp has: not modelled; of the fence see ptx_products.py"""
     return ";"
 
 

@@ -23,6 +23,7 @@ constexpr u16 WARP = 0x4000, SEVERAL = 0x8000;
 struct cell {
 	u32 wrote, read;               /* epochs */
 	u32 read_before;               /* the last read by another block than that of `read` */
+	u32 wrote_at, read_at;         /* times of ptx_clocks.cc */
 	u16 writer, reader;
 	u16 write_sync, read_sync;     /* how many bar.warp.sync their warps had passed */
 	/* which bytes: of the last write, of `read`, of `read_before`, written in this block */
@@ -71,15 +72,26 @@ tick_block(void)
 
 /* ---- order ---- */
 
+/* Does thread me know, from mbarriers or numbered barriers, that an access at that time comes
+ * before? Of several threads all must have told something since the last one's. */
+static bool
+told_before(u32 at, u16 who, unsigned me)
+{
+	if (who & SEVERAL)
+		return knows(me, 0, emulator::MAX_THREADS, at);
+	return who & WARP ? knows(me, (who & ~WARP) * 32u, 32, at) : knows(me, who, 1, at);
+}
+
 /* Does an access of this block come before what thread `me` does now? */
 static inline bool
-before(u32 when, u16 who, u16 sync, unsigned me)
+before(u32 when, u16 who, u16 sync, u32 at, unsigned me)
 {
 	if (when < epoch[me] || who == me)
 		return true;
-	if (who & SEVERAL || sync >= syncs[me])
-		return false;
-	return who & WARP ? (who & ~WARP) == (int)(me / 32) : who / 32 == (int)(me / 32);
+	if (!(who & SEVERAL) && sync < syncs[me] &&
+	    (who & WARP ? (who & ~WARP) == (int)(me / 32) : who / 32 == (int)(me / 32)))
+		return true;
+	return clocked && told_before(at, who, me);
 }
 
 static const char *
@@ -110,7 +122,7 @@ check(const struct cell *c, u8 mask, enum access how, u32 since, const struct at
 		if (c->wrote < block_base)
 			fault(at->line, "RACE between blocks: %s of %s memory at %#lx behind a "
 			    "write", words_of(how), at->memory, address);
-		else if (!before(c->wrote, c->writer, c->write_sync, me))
+		else if (!before(c->wrote, c->writer, c->write_sync, c->wrote_at, me))
 			fault(at->line, "RACE: %s of %s memory at %#lx behind a write by thread %d",
 			    words_of(how), at->memory, address, c->writer);
 	}
@@ -121,7 +133,7 @@ check(const struct cell *c, u8 mask, enum access how, u32 since, const struct at
 		fault(at->line, "RACE between blocks: %s of %s memory at %#lx behind a read",
 		    words_of(how), at->memory, address);
 	else if (c->read >= since && c->read_mask & mask &&
-	    !before(c->read, c->reader, c->read_sync, me))
+	    !before(c->read, c->reader, c->read_sync, c->read_at, me))
 		fault(at->line, "RACE: %s of %s memory at %#lx behind a read by %s %d",
 		    words_of(how), at->memory, address, c->reader & WARP ? "warp" :
 		    c->reader & SEVERAL ? "several warps," : "thread",
@@ -140,7 +152,7 @@ note_read(struct cell *c, u8 mask, u32 since, unsigned me)
 		    c->read_mask;
 		c->read_before = c->read;
 	}
-	if (together && !before(c->read, c->reader, c->read_sync, me)) {
+	if (together && !before(c->read, c->reader, c->read_sync, c->read_at, me)) {
 		c->read_mask |= mask;
 		if (c->reader < WARP && c->reader / 32 == (int)(me / 32))
 			c->reader = warp;
@@ -151,6 +163,7 @@ note_read(struct cell *c, u8 mask, u32 since, unsigned me)
 		c->reader = (u16)me;
 	}
 	c->read = epoch[me];
+	c->read_at = clock_now;
 	c->read_sync = syncs[me];
 }
 
@@ -162,6 +175,7 @@ note_write(struct cell *c, u8 mask, enum access how, unsigned me)
 	c->valid = c->wrote < block_base ? mask : c->valid | mask;
 	c->write_mask = c->wrote == epoch[me] && c->writer == who ? c->write_mask | mask : mask;
 	c->wrote = epoch[me];
+	c->wrote_at = clock_now;
 	c->writer = who;
 	c->write_sync = syncs[me];
 	c->atomic = how == ATOMIC;
@@ -242,6 +256,10 @@ note_global(u64 address, u32 bytes, enum access how, int line)
 
 	if (off || address - (u64)(uintptr_t)emulator::range >= emulator::RANGE)
 		return;                /* the host's, or an argument */
+	if (how != WRITE)
+		check_written(address, bytes, words_of(how), line);
+	if (how != READ)
+		set_written(address, bytes);
 	struct cell *c = global_cell(address);
 	for (u32 i = 0; i < (bytes + 1) / 2; i++, c++, at.address += 2) {
 		check(c, mask, how, launch_base, &at, me);

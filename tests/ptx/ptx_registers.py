@@ -28,6 +28,7 @@ class Registers:
         self.function, self.module = function, module
         self.scopes, self.ranges = [{}], []
         self.used = {}                  # C++ name -> type
+        self.accessed, self.written = set(), set()      # by an instruction
         self.arrays = {}                # C++ name -> Variable: local memory, arguments of calls
         self.shared, self.shared_bytes = {}, 0
         self.memory, self.fresh = {}, 0
@@ -101,6 +102,7 @@ class Registers:
 
     def register(self, name):
         """(C++ name, type) of a register, or None."""
+        self.accessed.add(name)
         for scope in reversed(self.scopes):
             if name in scope:
                 self.used[scope[name][0]] = scope[name][1]
@@ -160,6 +162,7 @@ class Registers:
         if operand == "_":
             return f"(void)({expression});"
         register = self.register(operand)
+        self.written.add(operand)
         if not register:
             raise Unknown("destination " + operand)
         name, kind = register

@@ -60,6 +60,10 @@ void *local_at(unsigned char *array, u32 size, u64 address, u32 bytes, int line)
 enum access { READ, WRITE, ATOMIC, COPY };
 void note_shared(u64 address, u32 bytes, enum access, int line);
 void note_global(u64 address, u32 bytes, enum access, int line);
+/* Device memory: which bytes have been written since they were allocated. A read of others is a
+ * fault. */
+void check_written(u64 address, u32 bytes, const char *what, int line);
+void set_written(u64 address, u32 bytes);
 /* A copy to 16 bytes of shared memory has arrived. */
 void note_arrival(u64 address);
 /* The threads' clocks, when a block begins, and behind barriers */

@@ -16,6 +16,7 @@ import ptx_instructions                 # which adds its forms to those of ptx_f
 import ptx_numbers                      # likewise
 from ptx_forms import Operands, opcode_in_c
 from ptx_module import Unknown, functions, module_variables, statements, without_comments
+from ptx_products import Products
 from ptx_registers import Registers
 
 ENDS_BLOCK = ("bra", "ret", "exit")
@@ -29,7 +30,9 @@ class Translated:
         self.registers = Registers(function, module)
         self.lines, self.instructions = [], 0
         self.block_start, self.block_count = 0, 0
-        for s in statements(function):
+        all_statements = list(statements(function))
+        self.products = Products(function, all_statements)
+        for s in all_statements:
             try:
                 self.add(s)
             except Unknown as unknown:
@@ -59,8 +62,11 @@ class Translated:
 
     def add_instruction(self, statement):
         """Translates an instruction, with its guard."""
+        self.registers.accessed, self.registers.written = set(), set()
         code = opcode_in_c(statement.text,
                            Operands(self.registers, statement.line, statement.operands))
+        code = (self.products.before(statement, self.registers.accessed) + code +
+                self.products.after(statement, self.registers.written))
         if statement.guard:
             negated = "!" * statement.guard.startswith("!")
             condition = self.registers.value(statement.guard.lstrip("!"), "pred")
@@ -93,6 +99,7 @@ class Translated:
                  for name, v in r.arrays.items()]
         if any("carry)" in x for x in self.lines):
             text.append("\tu32 carry = 0;")
+        text += self.products.declarations()
         return "\n".join(text + self.lines + ["}"]) + "\n"
 
     def entry(self):

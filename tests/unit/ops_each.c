@@ -26,6 +26,10 @@ static const struct shape text[] = {
 	{ 1, 9, 3, 64, 700, KV_BF16, 1, LATE | SINKS, 0, 0 },
 	{ 1, 9, 3, 64, 900, KV_BF16, 1, LATE | SINKS, 0, 0 },
 	{ 1, 10, 2, 32, 300, KV_F32, 1, LATE | SINKS, 40, 0 },
+	{ 1, 8, 2, 96, 500, KV_BF16, 1, LATE, 0, 0 },
+	{ 1, 8, 2, 96, 77, KV_BF16, 1, LATE, 0, 0 },
+	{ 1, 8, 1, 96, 131, KV_F16, 1, LATE, 0, 0 },
+	{ 1, 8, 1, 96, 700, KV_F16, 1, LATE, 0, 0 },
 };
 
 enum { MOST_TEXTS = 36 };
@@ -143,20 +147,23 @@ test_texts(struct device *d, const struct shape *shape, size_t n, size_t some)
 		drop(d, &x[i]);
 }
 
-/* A text for each kernel of decoding: rows of up to 128, 256 and 512 bytes, which are read once for
- * 4 query heads or for 8, of every type, without a window and with one */
+/* Two texts for each kernel of decoding: rows of up to 128, 256 and 512 bytes, which are read once
+ * for 4 query heads or for 8, of every type, without a window and with one */
 static void
 test_kernels(struct device *d)
 {
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	struct shape every[MOST_TEXTS];
-	uint32_t i;
+	uint32_t i, kind;
 
-	for (i = 0; i < MOST_TEXTS; i++)
-		every[i] = (struct shape){ 1, i / 9 % 2 ? 8 : 4, 1,
-			(i % 3 == 2 ? 32 : 64) << i / 3 % 3, 60 + i, type[i % 3], 1, LATE,
-			i / 18 * 50, i / 18 * 5 };
-	test_texts(d, every, MOST_TEXTS, 0);
+	for (i = 0; i < 2 * MOST_TEXTS; i++) {
+		kind = i / 2;
+		every[i % MOST_TEXTS] = (struct shape){ 1, kind / 9 % 2 ? 8 : 4, 1,
+			(kind % 3 == 2 ? 32 : 64) << kind / 3 % 3, 60 + i, type[kind % 3], 1, LATE,
+			kind / 18 * 50, kind / 18 * 5 };
+		if ((i + 1) % MOST_TEXTS == 0)
+			test_texts(d, every, MOST_TEXTS, 0);
+	}
 }
 
 void

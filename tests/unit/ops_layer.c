@@ -369,6 +369,37 @@ test_early_starts(struct device *d)
 	free(x);
 }
 
+/* Nor does a GEMV behind a copy, though a kernel was before that. */
+static void
+test_starts_behind_copies(struct device *d)
+{
+	static const char *const what[] = { "a GEMV behind copy", "a GEMV behind clear",
+		"a GEMV behind put", "a GEMV behind get" };
+	float *x = floats(5 * ROWS * D, 1), one;
+	const struct ops *o = d->ops;
+	unsigned long from;
+	struct layer l;
+	int i;
+
+	make_layer(&l, d, x);
+	for (i = 0; i < 4; i++) {
+		o->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
+		switch (i) {
+		case 0: o->copy(d->dev, l.xn, l.q, sizeof one); break;
+		case 1: o->clear(d->dev, l.xn, sizeof one); break;
+		case 2: o->put(d->dev, l.xn, x, sizeof one); break;
+		default: o->get(d->dev, &one, l.q, sizeof one);
+		}
+		from = cuda_early_starts;
+		o->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
+		early_starts(d, what[i], from, 0);
+		o->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
+		early_starts(d, "a GEMV behind a GEMV", from, 1);
+	}
+	free_layer(&l, d);
+	free(x);
+}
+
 /* A layer of a decoding step has seven kernels: project, rope_append, two of attend, matmul, two of
  * ffn. */
 static void
@@ -527,6 +558,8 @@ test_ffns(void)
 		test_ffn(N, 32 + N, 45, types[N % 3], types[(N + 1) % 3], 20);
 	}
 	test_ffn(33, 64, 130, KV_F16, KV_F16, 1);
+	for (N = 0; N < 2; N++)         /* four at a time, and one by one */
+		test_ffn(13, 40, 20 + N, KV_F16, KV_BF16, 1);
 	for (t = 0; t < 3; t++) {
 		const enum kv_dtype y = types[t], z = types[(t + 1) % 3];
 
@@ -559,6 +592,7 @@ test_layer(void)
 		if (&cuda_launches != NULL) {
 			test_kernels(&device[k]);
 			test_early_starts(&device[k]);
+			test_starts_behind_copies(&device[k]);
 		}
 		if (gpu_force_no_pdl != NULL)
 			test_early(&device[k]);

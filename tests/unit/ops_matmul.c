@@ -344,6 +344,7 @@ test_no_cublas(void)
 
 	cublas_missing = 1;
 	m.data = gpu_ops.alloc(d, 64);
+	gpu_ops.clear(d, (void *)m.data, 64);
 	gpu_ops.matmul(d, (float *)m.data + 8, m.data, &m, NULL, 8, 0);
 	text = gpu_ops.sync(d);
 	verdict(text == NULL, "8 rows without cuBLAS: %s", text);

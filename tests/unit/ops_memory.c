@@ -277,6 +277,7 @@ try_everything(const struct device *d, struct dev *dev)
 	if (at != NULL && to != NULL && here != NULL && weights != NULL) {
 		rows.v = (char *)at + 4096;
 		d->ops->put(dev, at, bytes, sizeof bytes);
+		d->ops->clear(dev, to, sizeof bytes);
 		d->ops->compact(dev, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
 		    (uint32_t *[]){ (uint32_t[]){ 1, 3, 4 } });
 		d->ops->copy(dev, to, at, sizeof bytes);
@@ -375,6 +376,7 @@ test_memory_ops(void)
 		test_scattered(&device[k], 2, 1, 1);
 		test_scattered(&device[k], 16, 333, 1000);
 		test_scattered(&device[k], 6, 1000, 1001);
+		test_scattered(&device[k], 37, 300, 305);
 		test_scattered(&device[k], 256, 40000, 41000);
 		test_clear(&device[k]);
 		test_weights(&device[k], 0);

@@ -403,14 +403,14 @@ test_index(const struct shape *s, uint32_t u, int pages)
 static void
 test_all_indexes(void)
 {
-	static const uint32_t E[] = { 64, 128, 33, 96, 80, 1 }, u[] = { 16, 32, 64, 128 };
+	static const uint32_t E[] = { 64, 128, 33, 96, 80, 1, 160 }, u[] = { 16, 32, 64, 128 };
 	static const uint32_t page[] = { 16, 5, 300, 129 }, R[] = { 4, 3, 1, 9 };
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	struct shape s;
 	size_t i;
 
-	for (i = 0; i < 48; i++) {
-		s = (struct shape){ 1, 0, 3, E[i % 6], 1 + draw(700), type[i % 3], 1, 0, 0,
+	for (i = 0; i < 56; i++) {
+		s = (struct shape){ 1, 0, 3, E[i % COUNT(E)], 1 + draw(700), type[i % 3], 1, 0, 0,
 			i % 5 == 4 ? 30 : 0 };
 		s.H = R[i % 4] * s.G;
 		cache_types.k = cache_type_for(s.E, i, 0);
