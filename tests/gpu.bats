@@ -40,6 +40,7 @@ instead_of() {
 	assert_line --regexp '^attention, 80 rows: speed, flash = 1 +>=1 +(-  not measured: bench passed without it|[0-9.]+  MISSED)$'
 	assert_line --regexp '^step after 400: speed, transformers = 1 +>=3 +-  not measured: model has not ended$'
 	run cat out/pipelines.log
+	assert_line --regexp '^[1-9][0-9]* kinds of calls: their kernels are right in [1-9][0-9]*$'
 	assert_line --regexp '^same +fier +100\.00 .* K742$'
 	assert_line --regexp '^prefill: output error 0\.00[0-9]*, mass 1\.0'
 	assert_line --regexp '^keydiff: 2[0-9]* rows kept on both devices'

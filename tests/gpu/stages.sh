@@ -121,7 +121,8 @@ pipelines() {
 			printf 'Question: what is the access code of Marlow?\nAnswer:'
 		} >"$prompt"
 	fi
-	export prompt rate
+	export prompt rate KV_KERNELS=auto XDG_CACHE_HOME="$out/cache"
+	rm -rf "$out/cache"
 	list=full
 	for method in $methods; do
 		method=${method%.sh}
@@ -168,7 +169,15 @@ pipelines() {
 		END { exit bad > 0 || NR < 4 }' || bad=1
 	rm -r "$out/lines"
 	compare_rows || bad=1
+	checked_kernels || bad=1
 	return $bad
+}
+
+# What programs have found out about kernels at their first use here
+checked_kernels() {
+	awk 'NF == 2 && NR > 1 { n++; if ($2 != "right") { print "WRONG: " $0; bad++ } }
+		END { printf "%d kinds of calls: their kernels are right in %d\n", n, n - bad
+			exit bad > 0 || n == 0 }' "$out/cache/kvpipe/kernels"
 }
 
 # field NAME FILE: a number of kv-diff --json
