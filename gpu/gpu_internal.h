@@ -23,7 +23,7 @@
  * gpu_mass.cu, gpu_mass_tiles.cu   attention mass, from the log-sum-exp; on tensor cores
  * gpu_querystats.cu, gpu_valuenorms.cu, gpu_gate.cu   query statistics, norms, gates
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
- * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
+ * gpu_bits*.cu         retrieval: scores from one-bit keys (FIER)
  * gpu_sinks.cu         learned sink logits of attention
  * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap
  * gpu_group_reduce.cu  retrieval: softmax scores of the query heads of a KV head, reduced
