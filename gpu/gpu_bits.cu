@@ -1,5 +1,5 @@
 /* gpu_bits.cu - scores of rows from their one-bit keys, on tensor cores (FIER; kv-snapshot(5),
- * 4.15)
+ * 4.15); of one query head, and of up to four in the commonest shape: gpu_bits_lines.cu
  *
  * The score of a row is q.zero, the same for all rows of an entry, plus the sum over channels of
  * q * scale where the row's bit is set. The a operand of mma is bit * scale, made from entries
@@ -19,28 +19,14 @@
  * To keep all elements in the range of f16, scales are multiplied by a power of two for each
  * piece, so that the greatest is about 2^14, and q by one for each head. A channel loses less
  * than 2^-22 of the greatest by that. */
-#include "gpu/gpu_index.h"
+#include "gpu/gpu_bits.h"
 #include "gpu/gpu_quantised.h"
 
 static constexpr uint32_t
-	THREADS = 128,
-	WARPS = THREADS / 32,
 	PIECE = 16,                  /* rows */
-	TILE = 8 * PIECE,            /* rows that a warp scores at a time */
-	OUT_STRIDE = TILE + 4,       /* of a head's scores in shared memory: no bank conflicts */
-	REST = 4;                    /* rows without an entry that a warp scores */
+	OUT_STRIDE = TILE + 4;       /* of a head's scores in shared memory: no bank conflicts */
 
-/* One call of the fast kernel */
-struct bits_call {
-	float *score;
-	size_t stride;
-	const float *q;
-	uint32_t R, groups;          /* query heads of a KV head, split over so many blockIdx.y */
-	uint32_t blocks;             /* blockIdx.x for entries; those behind do the other rows */
-	enum kv_dtype dtype;         /* of keys */
-	int wide;                    /* lists of scores are aligned to 16 bytes */
-	float scale;                 /* 1 / sqrt(E) */
-};
+static_assert(TILE == 8 * PIECE);
 
 /* ---- shared memory ---- */
 
@@ -239,26 +225,6 @@ ROLLED			for (uint32_t i = lane; i < n; i += 32)
 	__syncwarp();
 }
 
-/* Scores REST rows of each warp with their keys. */
-DEVICE void
-score_rest(float *score, const float *q, uint32_t heads, const struct bits_call &call,
-    const struct rows &r, uint32_t len, uint32_t g, size_t first)
-{
-	for (size_t i = first; i < first + REST && i < len; i++) {
-		const size_t at = (r.start[g] + i) * r.E;
-
-		if (call.dtype == KV_F32)
-			score_key(score + i, call.stride, q, heads, (const float *)r.k + at, r.E,
-			    call.scale);
-		else if (call.dtype == KV_F16)
-			score_key(score + i, call.stride, q, heads, (const f16 *)r.k + at, r.E,
-			    call.scale);
-		else
-			score_key(score + i, call.stride, q, heads, (const bf16 *)r.k + at, r.E,
-			    call.scale);
-	}
-}
-
 /* One-bit scores: warps take tiles round-robin, double-buffered: the next tile is loaded
  * while one is scored. */
 template <uint32_t U, uint32_t SETS>
@@ -444,6 +410,8 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *
 	const size_t shared = shared_bytes(x.E, x.rows, sets);
 	if (d->reference || x.E % 16 != 0 || shared > d->most_shared)
 		score_by_reference(d, c, x, r, entries, rest);
+	else if (gpu_bits_by_lines(d, c, x, r, entries, rest))
+		;
 	else if (sets == 1)
 		launch_for<1>(d, c, x, r, entries, rest, shared);
 	else

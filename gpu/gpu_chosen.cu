@@ -19,7 +19,7 @@ gpu_row_list_of(struct dev *d, struct row_list *p, const struct layer_rows *l,
 {
 	uint32_t g;
 
-	*p = { .at = NULL, .stride = 0, .rows = 1, .n = {} };
+	*p = { .at = NULL, .stride = 0, .rows = 1, .reciprocal = 1u << 31, .shift = 0, .n = {} };
 	for (g = 0; g < l->heads && c == NULL; g++)
 		p->n[g] = l->len[g];
 	if (c == NULL)
@@ -31,11 +31,19 @@ gpu_row_list_of(struct dev *d, struct row_list *p, const struct layer_rows *l,
 			gpu_fail(d, "%u entries chosen of KV head %u, in a list of %zu", c->n[g], g,
 			    c->stride);
 		p->n[g] = rows_of(c->n[g], c->rows, l->len[g]);
+		if (p->n[g] > INT32_MAX)
+			gpu_fail(d, "%u rows chosen of KV head %u", p->n[g], g);
 	}
+	if (!gpu_ok(d))
+		return 0;
 	p->at = c->at;
 	p->stride = c->stride;
 	p->rows = c->rows;
-	return gpu_ok(d);
+	for (p->shift = 0; (uint64_t)1 << p->shift < p->rows; p->shift++)
+		;
+	p->reciprocal =
+	    (uint32_t)((((uint64_t)1 << (31 + p->shift)) + p->rows - 1) / p->rows);
+	return 1;
 }
 
 /* ---- gather ---- */

@@ -69,7 +69,7 @@ DEVICE uint32_t
 entry_of(const struct cursor &cursor, const struct row_list &list, uint32_t i)
 {
 	return list.at != NULL && i < cursor.end ?
-	    list.at[cursor.g * list.stride + i / list.rows] : 0;
+	    list.at[cursor.g * list.stride + entry_number(list, i)] : 0;
 }
 
 /* Returns the row of the next tile that this lane knows: one for each of the first lanes. */
@@ -80,7 +80,7 @@ next_row(struct cursor &cursor, const struct row_list &list)
 	uint32_t mine = cursor.next;
 
 	if (list.at != NULL)
-		mine = cursor.entry * list.rows + cursor.next % list.rows;
+		mine += (cursor.entry - entry_number(list, mine)) * list.rows;
 	if (cursor.next >= cursor.end)
 		mine = NO_ROW;
 	cursor.next += WARPS * W::ROWS;

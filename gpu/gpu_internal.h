@@ -27,7 +27,7 @@
  * gpu_mass_wgmma.cu    the same for Hopper
  * gpu_querystats.cu, gpu_valuenorms.cu, gpu_gate.cu   query statistics, norms, gates
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
- * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
+ * gpu_bits*.cu         retrieval: scores from one-bit keys (FIER)
  * gpu_sinks.cu         learned sink logits of attention
  * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap
  * gpu_group_reduce.cu  retrieval: softmax scores of the query heads of a KV head, reduced
@@ -424,18 +424,31 @@ struct row_list {
 	const uint32_t *at;          /* entries; NULL: all rows */
 	size_t stride;
 	uint32_t rows;               /* of an entry */
-	uint32_t n[MAX_HEADS];       /* rows of each list */
+	uint32_t reciprocal, shift;  /* for entry_number() */
+	uint32_t n[MAX_HEADS];       /* rows of each list, less than 2^31 */
 };
 
 /* Fills p (chosen NULL: all rows). Returns 0 after a failure. */
 int gpu_row_list_of(struct dev *, struct row_list *p, const struct layer_rows *,
     const struct chosen *);
 
+/* i / p.rows for i < 2^31, without a division: of 2 i * r / 2^(32 + s), where r = 2^(31 + s) / rows
+ * is rounded up and 2^s is rows or the next power of two, rounding adds less than 1 / rows. */
+DEVICE uint32_t
+entry_number(const struct row_list &p, uint32_t i)
+{
+	return __umulhi(2 * i, p.reciprocal) >> p.shift;
+}
+
 /* The row of KV head g that is number i of its list */
 DEVICE uint32_t
 listed_row(const struct row_list &p, uint32_t g, uint32_t i)
 {
-	return p.at == NULL ? i : p.at[g * p.stride + i / p.rows] * p.rows + i % p.rows;
+	if (p.at == NULL)
+		return i;
+	const uint32_t entry = entry_number(p, i);
+
+	return (p.at[g * p.stride + entry] - entry) * p.rows + i;
 }
 
 /* Lists of scores as a kernel's argument: n[g] scores of KV head g, and as many more as rows have

@@ -380,6 +380,18 @@ load_once(const void *p)
 #endif
 }
 
+/* to[4] <- x, in one instruction, where the compiler would share the stores of another branch. */
+DEVICE void
+store_four(float *to, const float x[4])
+{
+#ifndef CUDA_EMULATED
+	asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::
+	    "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+#else
+	*(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
+#endif
+}
+
 /* Fetches the cache line of p into L2, without waiting. */
 DEVICE void
 prefetch_l2(const void *p)
@@ -389,6 +401,17 @@ prefetch_l2(const void *p)
 #else
 	emulator::prefetch_l2(p);
 #endif
+}
+
+/* x, which the compiler keeps in a register: it would rather compute some things again wherever
+ * they are used. */
+DEVICE uint32_t
+kept(uint32_t x)
+{
+#ifndef CUDA_EMULATED
+	asm volatile("" : "+r"(x));
+#endif
+	return x;
 }
 
 /* ---- tensor cores ---- */
@@ -446,6 +469,33 @@ mma(f16, float d[4], const uint32_t a[4], const uint32_t b[2])
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
 	mma_model<f16>(d, a, b);
+#endif
+}
+
+/* d[16][8] += a[16][32] . b[32][8] of unsigned bytes, by a warp (PTX mma.m16n8k32): d as in mma().
+ * a[0]: row g, columns 4c .. 4c + 3, the first in the lowest byte; a[1]: row g + 8; a[2], a[3]: the
+ * same rows, columns + 16. b[0]: rows 4c .. 4c + 3 of column g; b[1]: rows + 16. */
+DEVICE void
+mma_u8(uint32_t d[4], const uint32_t a[4], const uint32_t b[2])
+{
+#ifndef CUDA_EMULATED
+	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 "
+		     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+		     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+	const uint32_t mine[6] = { a[0], a[1], a[2], a[3], b[0], b[1] };
+	const uint32_t (*all)[8] = emulator::exchange(mine, 6, ALL_LANES);
+	const unsigned g = emulator::lane / 4, c = emulator::lane % 4;
+
+	for (unsigned e = 0; e < 4; e++)
+		for (unsigned k = 0; k < 32; k++) {
+			const unsigned from = k % 16 / 4, byte = 8 * (k % 4);
+			const uint32_t x = all[g * 4 + from][e / 2 + 2 * (k / 16)];
+			const uint32_t y = all[(2 * c + e % 2) * 4 + from][4 + k / 16];
+
+			d[e] += (x >> byte & 255) * (y >> byte & 255);
+		}
 #endif
 }
 

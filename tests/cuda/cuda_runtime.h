@@ -265,6 +265,12 @@ template <class T> T atomicExch(T *p, T v) { T old = *p; *p = v; return old; }
 static inline void __threadfence(void) {}
 static inline void __threadfence_block(void) {}
 
+static inline unsigned
+__umulhi(unsigned x, unsigned y)
+{
+	return (unsigned)((uint64_t)x * y >> 32);
+}
+
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }

@@ -69,6 +69,22 @@ products(uint32_t *out)
 		out[lane * 4 + i] = __float_as_uint(d[i]);
 }
 
+static __global__ void
+bytes(uint32_t *out)
+{
+	const uint32_t lane = threadIdx.x;
+	uint32_t a[4], b[2], d[4];
+
+	for (uint32_t i = 0; i < 4; i++) {
+		a[i] = noise(lane * 16 + i);
+		b[i % 2] = noise(1000 + lane * 16 + i);
+		d[i] = noise(2000 + lane * 16 + i);
+	}
+	mma_u8(d, a, b);
+	for (int i = 0; i < 4; i++)
+		out[lane * 4 + i] = d[i];
+}
+
 template <bool TRANSPOSED>
 static __global__ void
 matrices(uint32_t *out)
@@ -308,6 +324,8 @@ main(void)
 	print(d, "mma bf16", out, 128);
 	LAUNCH(d, products<f16>, 1, 32, 0, out);
 	print(d, "mma f16", out, 128);
+	LAUNCH(d, bytes, 1, 32, 0, out);
+	print(d, "mma of bytes", out, 128);
 	LAUNCH(d, matrices<false>, 1, 32, 2048, out);
 	print(d, "ldmatrix_x4", out, 128);
 	LAUNCH(d, matrices<true>, 1, 32, 2048, out);

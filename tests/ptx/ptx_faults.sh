@@ -104,9 +104,12 @@ finds 'a stage is loaded while other warps read it' gpu_rebuild gpu_rebuild.cu \
 finds 'a warp reads what other lanes have copied, without __syncwarp()' gpu_decode \
 	gpu_decode_mma.h '/^\t\tcp_async_wait<1>();/{n;d;}' '8mma_tile' chosen \
 	'mma_tile<.*RACE: a read of shared memory .* behind a write by thread'
-finds 'one wait for a copy is missing' gpu_bits gpu_bits.cu \
-	'/cp_async_wait<1>();/d' 11bits_scores index \
-	'bits_scores<.*RACE: a read of shared memory .* to which a cp.async of thread'
+finds 'one wait for a copy is missing' gpu_bits_lines gpu_bits_lines.cu \
+	'/cp_async_wait<1>();/d' 13bits_by_lines index \
+	'bits_by_lines<.*RACE: a read of shared memory .* to which a cp.async of thread'
+finds 'lines are multiplied while other lanes write them' gpu_bits_lines gpu_bits_lines.h \
+	'/^\t\tmake_lines</{n;d;}' 13bits_by_lines index \
+	'bits_by_lines<.*RACE: a read of shared memory .* behind a write by thread'
 finds 'a loop goes one too far' gpu_argmax gpu_argmax.cu \
 	's/i < n; i += THREADS/i <= n; i += THREADS/' reference_argmax step \
 	'reference_argmax, .*out of bounds of .* bytes of device memory'

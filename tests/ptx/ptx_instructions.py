@@ -249,6 +249,14 @@ def mma(o, t):
             f"{o.put_each(0, 'f32', 'd_')} }}")
 
 
+@form(r"mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.u8\.u8\.s32")
+def mma_u8(o):
+    """The same of unsigned bytes"""
+    return (f"{{ u32 d_[4]; const u32 a_[4] = {{ {o.values(1, 'u32')} }}, "
+            f"b_[2] = {{ {o.values(2, 'u32')} }}, c_[4] = {{ {o.values(3, 'u32')} }}; "
+            f"mma_u8(d_, a_, b_, c_, {o.line}); {o.put_each(0, 'u32', 'd_')} }}")
+
+
 # ---- control ----
 
 @form(r"bra(?:\.uni)?")

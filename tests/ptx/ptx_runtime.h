@@ -188,6 +188,7 @@ void ldmatrix_x4(u32 to[4], u64 address, bool transposed, int line);
 u32 movmatrix_trans(u32 from, int line);
 /* d = a b + c, of 16 x 16 and 16 x 8; with $PTX_CUT_SUMS cut off as tensor cores do it */
 void mma(f32 d[4], const u32 a[4], const u32 b[2], const f32 c[4], bool is_bf16, int line);
+void mma_u8(u32 d[4], const u32 a[4], const u32 b[2], const u32 c[4], int line);
 
 } // namespace ptx
 

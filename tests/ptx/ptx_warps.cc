@@ -243,4 +243,29 @@ mma(f32 d[4], const u32 a[4], const u32 b[2], const f32 c[4], bool is_bf16, int 
 	}
 }
 
+/* The same of bytes: i of a: row g, and g + 8 for 4 .. 7 and 12 .. 15; column 4t + i % 4, and 16
+ * more from 8 on. b: column g, row 4t + i % 4, and 16 more from 4 on. */
+void
+mma_u8(u32 d[4], const u32 a[4], const u32 b[2], const u32 c[4], int line)
+{
+	const u32 mine[7] = { a[0], a[1], a[2], a[3], b[0], b[1], (u32)line };
+	const words all = meet(mine, ALL, line);
+	const u32 g = emulator::lane / 4, t = emulator::lane % 4;
+
+	for (u32 i = 0; i < 4; i++) {
+		const u32 column = 2 * t + i % 2;
+
+		d[i] = c[i];
+		for (u32 k = 0; k < 32; k++) {
+			const u32 *const of_a = all[4 * g + k % 16 / 4] + k / 16 * 2 + i / 2;
+			const u32 *const of_b = all[4 * column + k % 16 / 4] + 4 + k / 16;
+			u8 x, y;
+
+			memcpy(&x, (const char *)of_a + k % 4, 1);
+			memcpy(&y, (const char *)of_b + k % 4, 1);
+			d[i] += (u32)x * y;
+		}
+	}
+}
+
 } // namespace ptx
