@@ -103,7 +103,7 @@ wrong() {
 	wrong attend_split 'attend attend_chosen' kv-decode --ids --ignore-eos -n 5 --retrieve 'quest budget=32' pages.kv
 }
 
-@test "on Hopper attention by warpgroups gives way to the tiles of other GPUs" {
+@test "on Hopper attention and attention mass by warpgroups give way to the tiles of other GPUs" {
 	export KV_EMULATED_CAPABILITY=90
 	seq 3 180 | tr '\n' ' ' >more.ids
 	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" --hidden 64 --heads 2 --kv-heads 1 --head-dim 128 --layers 1 --ffn 32 --vocab 200 --std 0.2 wide
@@ -112,6 +112,8 @@ wrong() {
 	grep -q ' right$' cache/kvpipe/kernels
 	KV_KERNELS=plain KV_MODEL=wide KV_EMULATED_WRONG=attend_warpgroups kv-prefill -q --ids -o plain.kv long
 	KV_MODEL=wide kv-diff -q right.kv plain.kv
+	# attention mass, likewise
+	KV_MODEL=wide wrong mass_warpgroups attend_mass kv-prefill --ids --mass long
 }
 
 @test "plain kernels are naive ones, and a wrong value of KV_KERNELS is refused" {
