@@ -122,9 +122,9 @@ finds 'a warp leaves its place in shared memory empty' gpu_argmax gpu_argmax.cu 
 finds 'all blocks write to one place' gpu_argmax gpu_argmax.cu \
 	's/part\[(size_t)blockIdx.y \* gridDim.x + blockIdx.x\] =/part[blockIdx.y * gridDim.x] =/' \
 	argmax_blocks step 'argmax_blocks<.*RACE between blocks: a write of device memory'
-finds 'a block leaves its place in device memory empty' gpu_argmax gpu_argmax.cu \
-	's/part\[(size_t)blockIdx.y \* gridDim.x + blockIdx.x\] =/if (blockIdx.x > 0) &/' \
-	argmax_ step 'argmax_.*UNINITIALISED: a read of device memory'
+finds 'the steps of one-bit keys are not written' gpu_index gpu_index.cu \
+	'/^pack_bits(const struct index/,/^}/{/store_two(zero + E + e/d;}' 9pack_bits layer \
+	'bits_.*UNINITIALISED: a read of device memory'
 finds 'a tile is given back while products read it' gpu_attend_wgmma gpu_attend_wgmma.h \
 	'/^attend_first/,/^}/{/give_back/d;s/^\tpass_turn<.*/\tgive_back(\&x.empty[at]);\n&/;}' \
 	attend_warpgroupsI3f16Li128ELb0 attend \
