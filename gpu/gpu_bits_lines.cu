@@ -40,8 +40,8 @@ bits_by_lines(const struct bits_call call, const struct index x, const struct ro
 {
 	using L = lines<U, HEADS>;
 	DYN_SHARED(unsigned char, shared);
-	SHARED(int[L::SETS * SET], power);
-	SHARED(float[L::SETS * SET], greatest);
+	SHARED(int[SET], power);
+	SHARED(float[SET], greatest);
 	const uint32_t E = WIDTH == 0 ? x.E : WIDTH, g = blockIdx.y / call.groups;
 	const uint32_t warp = threadIdx.x / 32;
 	const uint32_t group = blockIdx.y % call.groups * HEADS, left = call.R - group;
@@ -53,7 +53,7 @@ bits_by_lines(const struct bits_call call, const struct index x, const struct ro
 	const uint32_t of_lines = chunks_of(E) * L::CHUNK;
 	const struct place p = my_place<U>();
 	uint2 *const fragments = (uint2 *)shared;
-	float *const queries = (float *)(shared + query_bytes(steps_of(E), L::SETS, 1));
+	float *const queries = (float *)(shared + query_bytes(steps_of(E), 1, 1));
 	unsigned char *const stages = (unsigned char *)(queries + HEADS * E);
 	unsigned char *const stage = stages + warp * 2 * bytes;
 	unsigned char *const to = stages + WARPS * 2 * bytes + warp * of_lines;
@@ -69,7 +69,7 @@ bits_by_lines(const struct bits_call call, const struct index x, const struct ro
 		return;
 	size_t tile = blockIdx.x * WARPS + warp;
 	load_tile<U>(stage, x, E, entries, g, tile);
-	make_queries<f16, L::SETS, 1, 2, false>(fragments, power, q, heads, E, steps_of(E), WARPS);
+	make_queries<f16, 1, 1, 2, false>(fragments, power, q, heads, E, steps_of(E), WARPS);
 	make_normal_queries(queries, greatest, q, heads, E);
 	/* Zeros are what lines have behind the last channel. */
 ROLLED	for (uint32_t i = threadIdx.x % 32 * 16; i < of_lines; i += 32 * 16) {
@@ -78,12 +78,9 @@ ROLLED	for (uint32_t i = threadIdx.x % 32 * 16; i < of_lines; i += 32 * 16) {
 		*(uint4 *)(to + i) = make_uint4(x, x, x, x);
 	}
 	__syncthreads();
-	struct head_scale scale[L::SETS];
-UNROLL	for (uint32_t set = 0; set < L::SETS; set++) {
-		const uint32_t h = HEADS == 1 ? 0 : at_most(set * SET + p.c, heads - 1);
-
-		scale[set] = { greatest[h] / (float)(1 << p.bit), scalbnf(call.scale, -power[h]) };
-	}
+	const uint32_t h = HEADS == 1 ? 0 : at_most(p.c, heads - 1);
+	const struct head_scale scale = { greatest[h] / (float)(1 << p.bit),
+		scalbnf(call.scale, -power[h]) };
 	const struct operands<U, HEADS> o = my_operands<U, HEADS>(heads, p);
 	for (uint32_t now = 0; tile < tiles; tile += call.blocks * WARPS, now ^= 1) {
 		const size_t first = tile * TILE;

@@ -53,7 +53,6 @@ tile_bytes(uint32_t E, uint32_t u)
 template <uint32_t U, uint32_t HEADS>
 struct lines {
 	static constexpr uint32_t
-		SETS = HEADS == 1 ? 1 : HEADS / SET,
 		ENTRIES = TILE / U,
 		GROUP = HEADS == 1 ? ENTRIES : U == 16 ? 2 : 1,
 		OF_ENTRY = U / 8,                      /* lines of bits, row by row of bytes */
@@ -81,7 +80,7 @@ shared_bytes(uint32_t E)
 {
 	using L = lines<U, HEADS>;
 
-	return query_bytes(steps_of(E), L::SETS, 1) + HEADS * E * sizeof(float) +
+	return query_bytes(steps_of(E), 1, 1) + HEADS * E * sizeof(float) +
 	    WARPS * (2 * (size_t)tile_bytes(E, U) + chunks_of(E) * L::CHUNK);
 }
 
@@ -268,9 +267,8 @@ my_place(void)
 
 /* Sums of a lane over channels: the lower two bytes; the third, and the number of bits. [product]
  * [row g or g + 8][of two columns] */
-template <uint32_t SETS>
 struct sums {
-	uint32_t low[SETS][2][4], high[SETS][2][4];
+	uint32_t low[2][4], high[2][4];
 };
 
 /* The lines of a lane for the products: of bits, and of each unit's and entry's columns, its own or
@@ -281,7 +279,7 @@ struct operands {
 		N = HEADS == 1 ? UNITS : 1,            /* units at a time */
 		BS = U == 16 ? 2 : 1;                  /* entries of a unit, or one */
 	uint32_t mask[4];
-	uint32_t bits, low[N][BS][lines<U, HEADS>::SETS], high[N][BS][lines<U, HEADS>::SETS];
+	uint32_t bits, low[N][BS], high[N][BS];
 };
 
 template <uint32_t U, uint32_t HEADS>
@@ -297,19 +295,17 @@ UNROLL	for (uint32_t i = 0; i < 4; i++)
 		o.mask[i] = kept(0x01010101u << (p.bit + i) % 8);
 	o.bits = p.line * LINE + at;
 UNROLL	for (uint32_t n = 0; n < O::N; n++)
-UNROLL		for (uint32_t k = 0; k < O::BS; k++)
-UNROLL			for (uint32_t s = 0; s < L::SETS; s++) {
-				const uint32_t entry =
-				    HEADS > 1 ? k : U == 16 ? 2 * n + k : n * UNIT / U;
-				const uint32_t h =
-				    HEADS == 1 ? 0 : min(s * SET + column, heads - 1);
-				const uint32_t first = L::BITS + 3 * (entry * HEADS + h);
-				const bool mine = HEADS > 1 || column == n;
+UNROLL		for (uint32_t k = 0; k < O::BS; k++) {
+			const uint32_t entry =
+			    HEADS > 1 ? k : U == 16 ? 2 * n + k : n * UNIT / U;
+			const uint32_t h = HEADS == 1 ? 0 : min(column, heads - 1);
+			const uint32_t first = L::BITS + 3 * (entry * HEADS + h);
+			const bool mine = HEADS > 1 || column == n;
 
-				o.low[n][k][s] = kept((mine ? first + odd : L::ZEROS) * LINE + at);
-				o.high[n][k][s] = kept(
-				    (!mine ? L::ZEROS : odd ? L::ONES : first + 2) * LINE + at);
-			}
+			o.low[n][k] = kept((mine ? first + odd : L::ZEROS) * LINE + at);
+			o.high[n][k] = kept(
+			    (!mine ? L::ZEROS : odd ? L::ONES : first + 2) * LINE + at);
+		}
 	return o;
 }
 
@@ -317,7 +313,7 @@ UNROLL			for (uint32_t s = 0; s < L::SETS; s++) {
  * of unit `first` of the group. from: the lines, [chunks] */
 template <uint32_t U, uint32_t HEADS>
 DEVICE void
-multiply(struct sums<lines<U, HEADS>::SETS> &sum, const unsigned char *from, uint32_t first,
+multiply(struct sums &sum, const unsigned char *from, uint32_t first,
     uint32_t chunks, const struct operands<U, HEADS> &o)
 {
 	using L = lines<U, HEADS>;
@@ -335,49 +331,42 @@ UNROLL			for (uint32_t m = 0; m < 2; m++) {
 				const uint32_t b[4] = { w.z & o.mask[i], w.z & o.mask[i + 1],
 					w.w & o.mask[i], w.w & o.mask[i + 1] };
 
-UNROLL				for (uint32_t s = 0; s < L::SETS; s++) {
-					const uint4 l = *(const uint4 *)(from + o.low[n][k][s]);
-					const uint4 u = *(const uint4 *)(from + o.high[n][k][s]);
-					const uint32_t low[4] = { l.x, l.y, l.z, l.w };
-					const uint32_t high[4] = { u.x, u.y, u.z, u.w };
+				const uint4 l = *(const uint4 *)(from + o.low[n][k]);
+				const uint4 u = *(const uint4 *)(from + o.high[n][k]);
+				const uint32_t low[4] = { l.x, l.y, l.z, l.w };
+				const uint32_t high[4] = { u.x, u.y, u.z, u.w };
 
-					mma_u8(sum.low[s][m], a, low);
-					mma_u8(sum.high[s][m], a, high);
-					mma_u8(sum.low[s][m], b, low + 2);
-					mma_u8(sum.high[s][m], b, high + 2);
-				}
+				mma_u8(sum.low[m], a, low);
+				mma_u8(sum.high[m], a, high);
+				mma_u8(sum.low[m], b, low + 2);
+				mma_u8(sum.high[m], b, high + 2);
 			}
 }
 
-/* zero[set] <- q.zero of heads set * 4 + c for lanes whose g is that of an entry of the tile: each
- * has 8 / ENTRIES of them. fragments: of make_queries() */
-template <uint32_t U, uint32_t SETS>
-DEVICE void
-multiply_zeros(float zero[SETS], const unsigned char *tile, const uint2 *fragments, uint32_t E)
+/* q.zero of head c for lanes whose g is that of an entry of the tile: each has 8 / ENTRIES of them.
+ * fragments: of make_queries() */
+template <uint32_t U>
+DEVICE float
+multiply_zeros(const unsigned char *tile, const uint2 *fragments, uint32_t E)
 {
 	const uint32_t lane = threadIdx.x % 32, entry = lane / 4 * (TILE / U) / 8;
 	const unsigned char *at = tile + entry * entry_bytes(E, U) + lane % 4 * 16;
-	float sum[2][SETS][4] = {};
+	float sum[2][4] = {};
 
 UNROLL_BY(4)
-	for (uint32_t k = 0; k < steps_of(E); k += 2, at += 64, fragments += 2 * SETS * 32) {
+	for (uint32_t k = 0; k < steps_of(E); k += 2, at += 64, fragments += 2 * 32) {
 		/* The zeros of 8 channels. Rows g have the first and the third pair, rows g + 8 the
 		 * others: half of each product is of use. What is behind the last channel, scales,
 		 * is multiplied by zeros. */
 		const uint4 z = *(const uint4 *)at;
 		const uint32_t a[4] = { z.x, z.y, z.z, z.w };
+		const uint2 q = fragments[lane], r = fragments[32 + lane];
+		const uint32_t b[2] = { q.x, r.x }, c[2] = { q.y, r.y };
 
-UNROLL		for (uint32_t set = 0; set < SETS; set++) {
-			const uint2 q = fragments[set * 32 + lane];
-			const uint2 r = fragments[(SETS + set) * 32 + lane];
-			const uint32_t b[2] = { q.x, r.x }, c[2] = { q.y, r.y };
-
-			mma(f16{}, sum[0][set], a, b);
-			mma(f16{}, sum[1][set], a, c);
-		}
+		mma(f16{}, sum[0], a, b);
+		mma(f16{}, sum[1], a, c);
 	}
-UNROLL	for (uint32_t set = 0; set < SETS; set++)
-		zero[set] = (sum[0][set][0] + sum[1][set][2]) + (sum[0][set][1] + sum[1][set][3]);
+	return (sum[0][0] + sum[1][2]) + (sum[0][1] + sum[1][3]);
 }
 
 /* ---- epilogue ---- */
@@ -389,9 +378,9 @@ struct head_scale {
 
 /* Writes the scores of a lane's rows of a unit: score[row], n rows from there to the last. zero[0],
  * rounder[0]: of the unit's entry; [1]: of its second one */
-template <uint32_t U, uint32_t SETS>
+template <uint32_t U>
 DEVICE void
-write_scores(float *score, uint32_t n, int wide, const struct sums<SETS> &sum, uint32_t set,
+write_scores(float *score, uint32_t n, int wide, const struct sums &sum,
     const float *zero, const uint32_t *rounder, const struct head_scale &scale,
     const struct place &p)
 {
@@ -399,8 +388,8 @@ write_scores(float *score, uint32_t n, int wide, const struct sums<SETS> &sum, u
 	float s[4];
 
 UNROLL	for (uint32_t i = 0; i < 4; i++) {
-		const uint32_t *const low = sum.low[set][i / 2] + i % 2 * 2;
-		const uint32_t *const high = sum.high[set][i / 2] + i % 2 * 2;
+		const uint32_t *const low = sum.low[i / 2] + i % 2 * 2;
+		const uint32_t *const high = sum.high[i / 2] + i % 2 * 2;
 		const uint32_t k = U == 16 ? i / 2 : 0, bit = U == 16 ? i % 2 : i;
 		const float part = (float)((int)high[0] - excess_of(rounder[k]) * (int)high[1]);
 		const float x = fmaf(part, 65536, (float)(low[0] + (low[1] << 8)));
@@ -429,16 +418,16 @@ template <uint32_t U, uint32_t HEADS>
 DEVICE void
 score_tile(float *score, size_t stride, uint32_t n, int wide, unsigned char *to,
     const unsigned char *tile, const uint2 *fragments, const float *queries, uint32_t heads,
-    uint32_t E, const struct head_scale *scale, const struct place &p,
+    uint32_t E, const struct head_scale &scale, const struct place &p,
     const struct operands<U, HEADS> &o)
 {
 	using L = lines<U, HEADS>;
 	constexpr uint32_t BS = U == 16 ? 2 : 1;       /* entries of a unit, or one */
 	const uint32_t rounders = make_rounders<U>(tile, E);
 	uint32_t rounder[L::GROUP], of_unit[BS];
-	float zeros[L::SETS], zero[BS];
+	float zero[BS];
+	const float zeros = multiply_zeros<U>(tile, fragments, E);
 
-	multiply_zeros<U, L::SETS>(zeros, tile, fragments, E);
 ROLLED	for (uint32_t e = 0; e < L::ENTRIES && (e == 0 || e * U < n); e += L::GROUP) {
 UNROLL		for (uint32_t k = 0; k < L::GROUP; k++)
 			rounder[k] = __shfl_sync(ALL_LANES, rounders, lane_of<U>(e + k));
@@ -446,24 +435,19 @@ UNROLL		for (uint32_t k = 0; k < L::GROUP; k++)
 		__syncwarp();
 ROLLED		for (uint32_t u = 0; u < L::GROUP * U / UNIT; u += HEADS == 1 ? UNITS : 1) {
 			const uint32_t unit = HEADS == 1 ? p.c : e * U / UNIT + u;
-			struct sums<L::SETS> sum = {};
+			const uint32_t h = HEADS == 1 ? 0 : p.c;
+			struct sums sum = {};
 
 			multiply<U, HEADS>(sum, to, u, chunks_of(E), o);
-UNROLL			for (uint32_t set = 0; set < L::SETS; set++) {
-				const uint32_t h = HEADS == 1 ? 0 : set * SET + p.c;
+UNROLL			for (uint32_t k = 0; k < BS; k++) {
+				const uint32_t from = lane_of<U>(unit * UNIT / U + k);
 
-UNROLL				for (uint32_t k = 0; k < BS; k++) {
-					const uint32_t from = lane_of<U>(unit * UNIT / U + k);
-
-					of_unit[k] = __shfl_sync(ALL_LANES, rounders, from);
-					zero[k] =
-					    __shfl_sync(ALL_LANES, zeros[set], from + h % SET);
-				}
-				if (h < heads && unit * UNIT < n)
-					write_scores<U, L::SETS>(score + h * stride + unit * UNIT,
-					    n - unit * UNIT, wide, sum, set, zero, of_unit,
-					    scale[set], p);
+				of_unit[k] = __shfl_sync(ALL_LANES, rounders, from);
+				zero[k] = __shfl_sync(ALL_LANES, zeros, from + h);
 			}
+			if (h < heads && unit * UNIT < n)
+				write_scores<U>(score + h * stride + unit * UNIT, n - unit * UNIT,
+				    wide, sum, zero, of_unit, scale, p);
 		}
 		__syncwarp();
 	}
