@@ -16,7 +16,8 @@ struct bits_call {
 	float *score;
 	size_t stride;
 	const float *q;
-	uint32_t R, groups;          /* query heads of a KV head, split over so many blockIdx.y */
+	uint32_t R;                  /* query heads of a KV head */
+	uint32_t groups;             /* bits_scores() splits them over so many blockIdx.y */
 	uint32_t blocks;             /* blockIdx.x for entries; those behind do the other rows */
 	enum kv_dtype dtype;         /* of keys */
 	int wide;                    /* lists of scores are aligned to 16 bytes */

@@ -9,19 +9,19 @@ make_normal_queries(float *to, float *greatest, const float *q, uint32_t heads, 
 {
 	const uint32_t lane = threadIdx.x % 32;
 
-	for (uint32_t h = threadIdx.x / 32; h < heads; h += WARPS, q += WARPS * E) {
-		const float *const row = q + (size_t)threadIdx.x / 32 * E;
+	for (uint32_t h = threadIdx.x / 32; h < heads; h += WARPS) {
+		const float *const row = q + (size_t)h * E;
 		float most = 0;
 
 		for (uint32_t e = lane; e < E; e += 32)
 			most = fmaxf(most, fabsf(row[e]));
 		most = warp_max(most);
 		const int p = power_for(most);
-		const float great = scalbnf(most, p), by = great > 0 ? 1 / great : 0;
+		const float scaled = scalbnf(most, p), by = scaled > 0 ? 1 / scaled : 0;
 		for (uint32_t e = lane; e < E; e += 32)
 			to[h * E + e] = scalbnf(row[e], p) * by;
 		if (lane == 0)
-			greatest[h] = great;
+			greatest[h] = scaled;
 	}
 }
 
@@ -33,28 +33,27 @@ resident(uint32_t u)
 }
 
 /* One-bit scores: warps take tiles round-robin, double-buffered: the next tile is loaded
- * while one is scored. WIDTH: the width of heads, 0: any */
+ * while one is scored. HEADS: as in struct lines; WIDTH: the width of heads, 0: any */
 template <uint32_t U, uint32_t HEADS, uint32_t WIDTH>
 static __global__ void __launch_bounds__(THREADS, resident(U))
 bits_by_lines(const struct bits_call call, const struct index x, const struct rows r)
 {
 	using L = lines<U, HEADS>;
 	DYN_SHARED(unsigned char, shared);
-	SHARED(int[L::SETS * SET], power);
-	SHARED(float[L::SETS * SET], greatest);
-	const uint32_t E = WIDTH == 0 ? x.E : WIDTH, g = blockIdx.y / call.groups;
-	const uint32_t warp = threadIdx.x / 32;
-	const uint32_t group = blockIdx.y % call.groups * HEADS, left = call.R - group;
-	const uint32_t heads = at_most(left, HEADS), bytes = tile_bytes(E, U);
+	SHARED(int[SET], power);
+	SHARED(float[HEADS], greatest);
+	const uint32_t E = WIDTH == 0 ? x.E : WIDTH, bytes = tile_bytes(E, U);
+	const uint32_t heads = HEADS == 1 ? 1 : at_most(call.R, HEADS);
+	const uint32_t g = blockIdx.y, warp = threadIdx.x / 32;
 	const uint32_t appended = appended_rows(r), entries = existing_entries(x, r, g, appended);
 	const size_t rows = (size_t)entries * U, tiles = (rows + TILE - 1) / TILE;
-	float *const score = call.score + (g * call.R + group) * call.stride;
-	const float *const q = call.q + (size_t)(g * call.R + group) * E;
+	float *const score = call.score + g * heads * call.stride;
+	const float *const q = call.q + (size_t)g * heads * E;
 	const uint32_t of_lines = chunks_of(E) * L::CHUNK;
 	const struct place p = my_place<U>();
 	uint2 *const fragments = (uint2 *)shared;
-	float *const queries = (float *)(shared + query_bytes(steps_of(E), L::SETS, 1));
-	unsigned char *const stages = (unsigned char *)(queries + HEADS * E);
+	float *const normal = (float *)(shared + query_bytes(steps_of(E), 1, 1));
+	unsigned char *const stages = (unsigned char *)(normal + HEADS * E);
 	unsigned char *const stage = stages + warp * 2 * bytes;
 	unsigned char *const to = stages + WARPS * 2 * bytes + warp * of_lines;
 
@@ -69,21 +68,19 @@ bits_by_lines(const struct bits_call call, const struct index x, const struct ro
 		return;
 	size_t tile = blockIdx.x * WARPS + warp;
 	load_tile<U>(stage, x, E, entries, g, tile);
-	make_queries<f16, L::SETS, 1, 2, false>(fragments, power, q, heads, E, steps_of(E), WARPS);
-	make_normal_queries(queries, greatest, q, heads, E);
+	make_queries<f16, 1, 1, 2, false>(fragments, power, q, heads, E, steps_of(E), WARPS);
+	make_normal_queries(normal, greatest, q, heads, E);
 	/* Zeros are what lines have behind the last channel. */
 ROLLED	for (uint32_t i = threadIdx.x % 32 * 16; i < of_lines; i += 32 * 16) {
-		const uint32_t x = i % L::CHUNK / LINE == L::ONES ? 0x01010101 : 0;
+		const uint32_t four = i % L::CHUNK / LINE == L::ONES ? 0x01010101 : 0;
 
-		*(uint4 *)(to + i) = make_uint4(x, x, x, x);
+		*(uint4 *)(to + i) = make_uint4(four, four, four, four);
 	}
 	__syncthreads();
-	struct head_scale scale[L::SETS];
-UNROLL	for (uint32_t set = 0; set < L::SETS; set++) {
-		const uint32_t h = HEADS == 1 ? 0 : at_most(set * SET + p.c, heads - 1);
-
-		scale[set] = { greatest[h] / (float)(1 << p.bit), scalbnf(call.scale, -power[h]) };
-	}
+	const uint32_t h = min(p.c, heads - 1);
+	const struct head_scale scale = { greatest[h] / (float)(1 << p.bit),
+		scalbnf(call.scale, -power[h]) };
+	const struct block_queries queries = { fragments, normal, heads, E };
 	const struct operands<U, HEADS> o = my_operands<U, HEADS>(heads, p);
 	for (uint32_t now = 0; tile < tiles; tile += call.blocks * WARPS, now ^= 1) {
 		const size_t first = tile * TILE;
@@ -93,8 +90,8 @@ UNROLL	for (uint32_t set = 0; set < L::SETS; set++) {
 		cp_async_wait<1>();
 		__syncwarp();
 		score_tile<U, HEADS>(score + first, call.stride, at_most(rows - first, TILE),
-		    call.wide && rows - first >= TILE, to, stage + now * bytes, fragments, queries,
-		    heads, E, scale, p, o);
+		    call.wide && rows - first >= TILE, to, stage + now * bytes, queries, scale, p,
+		    o);
 	}
 	cp_async_wait<0>();
 }
@@ -108,13 +105,11 @@ launch(struct dev *d, struct bits_call &c, const struct index &x, const struct r
 
 	if (shared > d->most_shared)
 		return 0;
-	c.groups = parts_of(c.R, HEADS);
-	c.blocks = blocks_per_list(d, parts_of((size_t)entries * U, TILE * WARPS), x.G * c.groups,
+	c.blocks = blocks_per_list(d, parts_of((size_t)entries * U, TILE * WARPS), x.G,
 	    resident(U));
 	if (c.blocks > 0 || rest > 0)
 		LAUNCH_PDL(d, (bits_by_lines<U, HEADS, WIDTH>),
-		    dim3(c.blocks + parts_of(rest, WARPS * REST), x.G * c.groups), THREADS, shared,
-		    c, x, r);
+		    dim3(c.blocks + parts_of(rest, WARPS * REST), x.G), THREADS, shared, c, x, r);
 	return 1;
 }
 

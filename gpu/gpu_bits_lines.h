@@ -18,9 +18,10 @@
  * channels are transposed by permuting bytes. A warp does both, one entry after the other, and
  * then multiplies. 32 rows are a *unit*, two products of 16 rows.
  *
- * Columns are pairs: of four query heads; or, where a KV head has one, of four units. Each unit is
- * multiplied by its own pair, with zeros in the others, and all are added up in the same registers,
- * so that no lane has a result that nobody wants.
+ * Columns are pairs: of four query heads, with entries of 32 rows; or, where a KV head has one, of
+ * the four units of a tile, with entries of any size. Each unit is then multiplied by its own pair,
+ * with zeros in the others, and all are added up in the same registers, so that no lane has a
+ * result that nobody wants.
  *
  * q.zero is a product in f16: q in two parts of 11 bits (gpu_index.h). */
 #ifndef GPU_BITS_LINES_H
@@ -30,7 +31,6 @@
 
 static constexpr uint32_t
 	UNIT = 32,                   /* rows */
-	UNITS = TILE / UNIT,
 	LINE = 64,                   /* channels */
 	MOST_WIDTH = 496;            /* channels: sums of two bytes fit in 32 bits */
 
@@ -48,19 +48,27 @@ tile_bytes(uint32_t E, uint32_t u)
 	return TILE / u * entry_bytes(E, u);
 }
 
-/* The lines of a warp for LINE channels: bits and products of as many entries as are multiplied at
- * a time, and one of zeros and one of ones. HEADS: query heads */
+/* The lines of a warp for LINE channels, a *chunk*: bits of ROWS rows, row by row of bytes;
+ * products of their entries, [entries][heads][3]; one of zeros and one of ones. HEADS: 1, or SET
+ * for up to so many query heads */
 template <uint32_t U, uint32_t HEADS>
 struct lines {
+	static_assert(HEADS == 1 || (HEADS == SET && U == UNIT));
 	static constexpr uint32_t
-		SETS = HEADS == 1 ? 1 : HEADS / SET,
-		ENTRIES = TILE / U,
-		GROUP = HEADS == 1 ? ENTRIES : U == 16 ? 2 : 1,
-		OF_ENTRY = U / 8,                      /* lines of bits, row by row of bytes */
-		BITS = GROUP * OF_ENTRY,
-		ZEROS = BITS + GROUP * HEADS * 3, ONES = ZEROS + 1,
+		ROWS = HEADS == 1 ? TILE : UNIT,       /* that are multiplied at a time */
+		UNITS = ROWS / UNIT, ENTRIES = ROWS / U,
+		PRODUCTS = ROWS / 8,                   /* the first line of products */
+		ZEROS = PRODUCTS + ENTRIES * HEADS * 3, ONES = ZEROS + 1,
 		CHUNK = (ONES + 1) * LINE;             /* bytes */
 };
+
+/* Entries that have rows of a unit */
+template <uint32_t U>
+static constexpr uint32_t OF_UNIT = U == 16 ? 2 : 1;
+
+/* Lanes that compute for an entry of a tile: from entry * LANES on */
+template <uint32_t U>
+static constexpr uint32_t LANES = 32 * U / TILE;
 
 static inline __host__ __device__ uint32_t
 chunks_of(uint32_t E)
@@ -81,9 +89,16 @@ shared_bytes(uint32_t E)
 {
 	using L = lines<U, HEADS>;
 
-	return query_bytes(steps_of(E), L::SETS, 1) + HEADS * E * sizeof(float) +
+	return query_bytes(steps_of(E), 1, 1) + HEADS * E * sizeof(float) +
 	    WARPS * (2 * (size_t)tile_bytes(E, U) + chunks_of(E) * L::CHUNK);
 }
+
+/* The query heads of a block, in shared memory */
+struct block_queries {
+	const uint2 *fragments;      /* of make_queries(), two parts of 11 bits */
+	const float *normal;         /* [heads][E], the greatest of each head is 1 */
+	uint32_t heads, E;
+};
 
 /* ---- entries ---- */
 
@@ -93,15 +108,17 @@ DEVICE void
 load_tile(unsigned char *to, const struct index &x, uint32_t E, uint32_t entries, uint32_t g,
     size_t tile)
 {
+	constexpr uint32_t STEP = 32 * 16;     /* bytes */
 	const size_t entry = tile * (TILE / U);
-	const uint32_t bytes = entry_bytes(E, U), lane = threadIdx.x % 32 * 16;
+	const uint32_t bytes = entry_bytes(E, U), all = tile_bytes(E, U);
 	const uint32_t there = entry < entries ? at_most(entries - entry, TILE / U) * bytes : 0;
-	const unsigned char *const from = x.data + (x.start[g] + entry) * bytes + lane;
+	const uint32_t mine = threadIdx.x % 32 * 16;
+	const unsigned char *const from = x.data + (x.start[g] + entry) * bytes + mine;
 
 UNROLL_BY(8)
-	for (uint32_t b = 0; b < TILE / U * bytes; b += 32 * 16)
-		if (TILE / U * bytes % 512 == 0 || b + lane < TILE / U * bytes)
-			cp_async16(to + lane + b, from + b, b + lane < there);
+	for (uint32_t b = 0; b < all; b += STEP)
+		if (all % STEP == 0 || b + mine < all)
+			cp_async16(to + mine + b, from + b, b + mine < there);
 	cp_async_commit();
 }
 
@@ -153,34 +170,25 @@ UNROLL		for (uint32_t k = 0; k < 4; k++)
 	}
 }
 
-/* The lanes that have the rounder and the zeros of an entry: from this one on */
-template <uint32_t U>
-DEVICE uint32_t
-lane_of(uint32_t entry)
-{
-	return entry * (32 * U / TILE);
-}
-
-/* Returns the rounder of the entry that this lane has: what is added to products to round them, 1.5
- * * 2^23 units, where the greatest scale is less than 2^22 units and the greatest q is 1. */
+/* Returns the rounder of this lane's entry: what is added to products to round them, 1.5 * 2^23
+ * units, where the greatest scale is less than 2^22 units and the greatest q is 1. */
 template <uint32_t U>
 DEVICE uint32_t
 make_rounders(const unsigned char *tile, uint32_t E)
 {
-	constexpr uint32_t LANES = 32 * U / TILE;
 	const uint32_t lane = threadIdx.x % 32;
-	const unsigned char *const scale = tile + lane / LANES * entry_bytes(E, U) + 2 * E;
+	const unsigned char *const scale = tile + lane / LANES<U> * entry_bytes(E, U) + 2 * E;
 	uint32_t most = 0;
 
 UNROLL_BY(2)
-	for (uint32_t i = lane % LANES; i < E / 8; i += LANES) {
+	for (uint32_t i = lane % LANES<U>; i < E / 8; i += LANES<U>) {
 		const uint4 w = *(const uint4 *)(scale + 16 * i);
 
 		most = max_f16x2(max_f16x2(most, max_f16x2(w.x, w.y)), max_f16x2(w.z, w.w));
 	}
-	/* The lower half has the greatest of both. f16 has nothing below 2^-24. */
+	/* The lower half has the greatest of both, and at least the least of f16, 2^-24. */
 	most = max_f16x2(most, most >> 16 | 1);
-UNROLL	for (uint32_t by = 1; by < LANES; by *= 2)
+UNROLL	for (uint32_t by = 1; by < LANES<U>; by *= 2)
 		most = max_f16x2(most, __shfl_xor_sync(ALL_LANES, most, by));
 	return (__float_as_uint(widen(f16{ (uint16_t)most })) & 0x7f800000) + (2u << 23 | 0x400000);
 }
@@ -215,35 +223,36 @@ UNROLL	for (uint32_t k = 0; k < 3; k++)
 		*(uint32_t *)(to + k * LINE) = byte[k];
 }
 
-/* Makes the lines of a group of entries, by a warp; each lane has four channels at a time.
- * rounder[GROUP]: of the entries; queries: [heads][E] */
+/* Makes the lines of entries, by a warp; each lane has four channels at a time. rounder: of the
+ * entries */
 template <uint32_t U, uint32_t HEADS>
 DEVICE void
 make_lines(unsigned char *to, const unsigned char *entries, const uint32_t *rounder,
-    const float *queries, uint32_t heads, uint32_t E)
+    const struct block_queries &queries)
 {
 	using L = lines<U, HEADS>;
+	const uint32_t E = queries.E;
 
 ROLLED	for (uint32_t i = threadIdx.x % 32; i < E / 4; i += 32) {
 		unsigned char *const at = to + i / (LINE / 4) * L::CHUNK + i % (LINE / 4) * 4;
-		const unsigned char *scale = entries + 2 * E + 8 * i;
-		const unsigned char *bits = entries + 4 * E + i * (U / 2);
-		const float *const q = queries + 4 * i;
-		const float4 only = *(const float4 *)q;
+		unsigned char *const products = at + L::PRODUCTS * LINE;
+		const unsigned char *const scale = entries + 2 * E + 8 * i;
+		const unsigned char *const bits = entries + 4 * E + i * (U / 2);
+		const float *const q = queries.normal + 4 * i;
+		const float4 first = *(const float4 *)q;
 
-UNROLL		for (uint32_t k = 0; k < L::GROUP; k++) {
+UNROLL		for (uint32_t k = 0; k < L::ENTRIES; k++) {
 			const uint2 w = *(const uint2 *)(scale + k * entry_bytes(E, U));
 			const float s[4] = {
 				widen(f16{ (uint16_t)w.x }), widen(f16{ (uint16_t)(w.x >> 16) }),
 				widen(f16{ (uint16_t)w.y }), widen(f16{ (uint16_t)(w.y >> 16) }),
 			};
 
-			transpose_bits<U>(at + k * L::OF_ENTRY * LINE,
-			    bits + k * entry_bytes(E, U));
+			transpose_bits<U>(at + k * (U / 8) * LINE, bits + k * entry_bytes(E, U));
 UNROLL			for (uint32_t h = 0; h < HEADS; h++)
-				if (h == 0 || h < heads)
-					store_products(at + (L::BITS + 3 * (k * HEADS + h)) * LINE,
-					    h == 0 ? only : *(const float4 *)(q + h * E), s,
+				if (h == 0 || h < queries.heads)
+					store_products(products + (k * HEADS + h) * 3 * LINE,
+					    h == 0 ? first : *(const float4 *)(q + h * E), s,
 					    __uint_as_float(rounder[k]));
 		}
 	}
@@ -266,22 +275,19 @@ my_place(void)
 	return { g, threadIdx.x % 4, g % N, g / N * N };
 }
 
-/* Sums of a lane over channels: the lower two bytes; the third, and the number of bits. [product]
- * [row g or g + 8][of two columns] */
-template <uint32_t SETS>
+/* Sums of a lane over channels, of two products of 16 rows each: of the lower two bytes; of the
+ * third, and the number of bits. Row g has the first two of four, row g + 8 the others. */
 struct sums {
-	uint32_t low[SETS][2][4], high[SETS][2][4];
+	uint32_t low[2][4], high[2][4];
 };
 
 /* The lines of a lane for the products: of bits, and of each unit's and entry's columns, its own or
  * one of zeros or ones. Offsets from the first chunk */
 template <uint32_t U, uint32_t HEADS>
 struct operands {
-	static constexpr uint32_t
-		N = HEADS == 1 ? UNITS : 1,            /* units at a time */
-		BS = U == 16 ? 2 : 1;                  /* entries of a unit, or one */
+	static constexpr uint32_t UNITS = lines<U, HEADS>::UNITS;
 	uint32_t mask[4];
-	uint32_t bits, low[N][BS][lines<U, HEADS>::SETS], high[N][BS][lines<U, HEADS>::SETS];
+	uint32_t bits, low[UNITS][OF_UNIT<U>], high[UNITS][OF_UNIT<U>];
 };
 
 template <uint32_t U, uint32_t HEADS>
@@ -289,118 +295,106 @@ DEVICE struct operands<U, HEADS>
 my_operands(uint32_t heads, const struct place &p)
 {
 	using L = lines<U, HEADS>;
-	using O = operands<U, HEADS>;
-	const uint32_t odd = p.g % 2, column = p.g / 2, at = 16 * p.c;
-	O o;
+	const uint32_t pair = p.g / 2, odd = p.g % 2, at = 16 * p.c;
+	const uint32_t head = min(pair, heads - 1);
+	struct operands<U, HEADS> o;
 
 UNROLL	for (uint32_t i = 0; i < 4; i++)
 		o.mask[i] = kept(0x01010101u << (p.bit + i) % 8);
 	o.bits = p.line * LINE + at;
-UNROLL	for (uint32_t n = 0; n < O::N; n++)
-UNROLL		for (uint32_t k = 0; k < O::BS; k++)
-UNROLL			for (uint32_t s = 0; s < L::SETS; s++) {
-				const uint32_t entry =
-				    HEADS > 1 ? k : U == 16 ? 2 * n + k : n * UNIT / U;
-				const uint32_t h =
-				    HEADS == 1 ? 0 : min(s * SET + column, heads - 1);
-				const uint32_t first = L::BITS + 3 * (entry * HEADS + h);
-				const bool mine = HEADS > 1 || column == n;
+UNROLL	for (uint32_t n = 0; n < L::UNITS; n++)
+UNROLL		for (uint32_t k = 0; k < OF_UNIT<U>; k++) {
+			const uint32_t entry = n * UNIT / U + k;
+			const uint32_t first = L::PRODUCTS + 3 * (entry * HEADS + head);
+			const bool mine = HEADS > 1 || pair == n;
+			const uint32_t low = mine ? first + odd : L::ZEROS;
+			const uint32_t high = !mine ? L::ZEROS : odd ? L::ONES : first + 2;
 
-				o.low[n][k][s] = kept((mine ? first + odd : L::ZEROS) * LINE + at);
-				o.high[n][k][s] = kept(
-				    (!mine ? L::ZEROS : odd ? L::ONES : first + 2) * LINE + at);
-			}
+			o.low[n][k] = kept(low * LINE + at);
+			o.high[n][k] = kept(high * LINE + at);
+		}
 	return o;
 }
 
-/* The products of all units of the tile where HEADS is 1, each with the columns of its number, or
- * of unit `first` of the group. from: the lines, [chunks] */
+/* Adds up the products of each unit with its columns. from: the lines, [chunks] */
 template <uint32_t U, uint32_t HEADS>
 DEVICE void
-multiply(struct sums<lines<U, HEADS>::SETS> &sum, const unsigned char *from, uint32_t first,
-    uint32_t chunks, const struct operands<U, HEADS> &o)
+multiply(struct sums &sum, const unsigned char *from, uint32_t chunks,
+    const struct operands<U, HEADS> &o)
 {
 	using L = lines<U, HEADS>;
-	using O = operands<U, HEADS>;
 
 UNROLL_BY(2)
 	for (uint32_t chunk = 0; chunk < chunks; chunk++, from += L::CHUNK)
-UNROLL		for (uint32_t n = 0; n < O::N; n++)
+UNROLL		for (uint32_t n = 0; n < L::UNITS; n++)
 UNROLL			for (uint32_t m = 0; m < 2; m++) {
-				const uint32_t k = m % O::BS, i = U == 16 ? 0 : 2 * m;
-				const uint4 w = *(const uint4 *)(from + o.bits +
-				    ((first + n) * 4 + 2 * k) * LINE);
-				const uint32_t a[4] = { w.x & o.mask[i], w.x & o.mask[i + 1],
-					w.y & o.mask[i], w.y & o.mask[i + 1] };
-				const uint32_t b[4] = { w.z & o.mask[i], w.z & o.mask[i + 1],
-					w.w & o.mask[i], w.w & o.mask[i + 1] };
+				const uint32_t k = m % OF_UNIT<U>, i = U == 16 ? 0 : 2 * m;
+				const unsigned char *const bits = from + (4 * n + 2 * k) * LINE;
+				const uint4 w = *(const uint4 *)(bits + o.bits);
+				const uint4 l = *(const uint4 *)(from + o.low[n][k]);
+				const uint4 u = *(const uint4 *)(from + o.high[n][k]);
+				const uint32_t a[4] = { w.x, w.y, w.z, w.w };
+				const uint32_t low[4] = { l.x, l.y, l.z, l.w };
+				const uint32_t high[4] = { u.x, u.y, u.z, u.w };
 
-UNROLL				for (uint32_t s = 0; s < L::SETS; s++) {
-					const uint4 l = *(const uint4 *)(from + o.low[n][k][s]);
-					const uint4 u = *(const uint4 *)(from + o.high[n][k][s]);
-					const uint32_t low[4] = { l.x, l.y, l.z, l.w };
-					const uint32_t high[4] = { u.x, u.y, u.z, u.w };
+UNROLL				for (uint32_t j = 0; j < 4; j += 2) {
+					const uint32_t rows[4] = {
+						a[j] & o.mask[i], a[j] & o.mask[i + 1],
+						a[j + 1] & o.mask[i], a[j + 1] & o.mask[i + 1],
+					};
 
-					mma_u8(sum.low[s][m], a, low);
-					mma_u8(sum.high[s][m], a, high);
-					mma_u8(sum.low[s][m], b, low + 2);
-					mma_u8(sum.high[s][m], b, high + 2);
+					mma_u8(sum.low[m], rows, low + j);
+					mma_u8(sum.high[m], rows, high + j);
 				}
 			}
 }
 
-/* zero[set] <- q.zero of heads set * 4 + c for lanes whose g is that of an entry of the tile: each
- * has 8 / ENTRIES of them. fragments: of make_queries() */
-template <uint32_t U, uint32_t SETS>
-DEVICE void
-multiply_zeros(float zero[SETS], const unsigned char *tile, const uint2 *fragments, uint32_t E)
+/* Returns q.zero of this lane's entry and head c. */
+template <uint32_t U>
+DEVICE float
+multiply_zeros(const unsigned char *tile, const struct block_queries &queries)
 {
-	const uint32_t lane = threadIdx.x % 32, entry = lane / 4 * (TILE / U) / 8;
-	const unsigned char *at = tile + entry * entry_bytes(E, U) + lane % 4 * 16;
-	float sum[2][SETS][4] = {};
+	const uint32_t E = queries.E, lane = threadIdx.x % 32;
+	const uint2 *fragments = queries.fragments + lane;
+	const unsigned char *at = tile + lane / LANES<U> * entry_bytes(E, U) + lane % 4 * 16;
+	float sum[2][4] = {};
 
 UNROLL_BY(4)
-	for (uint32_t k = 0; k < steps_of(E); k += 2, at += 64, fragments += 2 * SETS * 32) {
+	for (uint32_t k = 0; k < steps_of(E); k += 2, at += 64, fragments += 2 * 32) {
 		/* The zeros of 8 channels. Rows g have the first and the third pair, rows g + 8 the
 		 * others: half of each product is of use. What is behind the last channel, scales,
 		 * is multiplied by zeros. */
 		const uint4 z = *(const uint4 *)at;
 		const uint32_t a[4] = { z.x, z.y, z.z, z.w };
+		const uint2 q = fragments[0], r = fragments[32];
+		const uint32_t even[2] = { q.x, r.x }, odd[2] = { q.y, r.y };
 
-UNROLL		for (uint32_t set = 0; set < SETS; set++) {
-			const uint2 q = fragments[set * 32 + lane];
-			const uint2 r = fragments[(SETS + set) * 32 + lane];
-			const uint32_t b[2] = { q.x, r.x }, c[2] = { q.y, r.y };
-
-			mma(f16{}, sum[0][set], a, b);
-			mma(f16{}, sum[1][set], a, c);
-		}
+		mma(f16{}, sum[0], a, even);
+		mma(f16{}, sum[1], a, odd);
 	}
-UNROLL	for (uint32_t set = 0; set < SETS; set++)
-		zero[set] = (sum[0][set][0] + sum[1][set][2]) + (sum[0][set][1] + sum[1][set][3]);
+	return (sum[0][0] + sum[1][2]) + (sum[0][1] + sum[1][3]);
 }
 
 /* ---- epilogue ---- */
 
-/* What makes scores of sums, for the heads of a lane */
+/* What makes scores of sums, for the head of a lane */
 struct head_scale {
 	float greatest, unit;        /* 2^-bit times the greatest q, scaled; and what undoes that */
 };
 
 /* Writes the scores of a lane's rows of a unit: score[row], n rows from there to the last. zero[0],
  * rounder[0]: of the unit's entry; [1]: of its second one */
-template <uint32_t U, uint32_t SETS>
+template <uint32_t U>
 DEVICE void
-write_scores(float *score, uint32_t n, int wide, const struct sums<SETS> &sum, uint32_t set,
-    const float *zero, const uint32_t *rounder, const struct head_scale &scale,
-    const struct place &p)
+write_scores(float *score, uint32_t n, int wide, const struct sums &sum, const float *zero,
+    const uint32_t *rounder, const struct head_scale &scale, const struct place &p)
 {
 	const uint32_t row = 8 * p.line + p.bit;
 	float s[4];
 
 UNROLL	for (uint32_t i = 0; i < 4; i++) {
-		const uint32_t *const low = sum.low[set][i / 2] + i % 2 * 2;
-		const uint32_t *const high = sum.high[set][i / 2] + i % 2 * 2;
+		const uint32_t *const low = sum.low[i / 2] + i % 2 * 2;
+		const uint32_t *const high = sum.high[i / 2] + i % 2 * 2;
 		const uint32_t k = U == 16 ? i / 2 : 0, bit = U == 16 ? i % 2 : i;
 		const float part = (float)((int)high[0] - excess_of(rounder[k]) * (int)high[1]);
 		const float x = fmaf(part, 65536, (float)(low[0] + (low[1] << 8)));
@@ -424,47 +418,38 @@ UNROLL		for (uint32_t i = 0; i < 4; i++) {
 	}
 }
 
-/* The scores of a tile, by a warp. n: rows of it that exist */
+/* The scores of a tile, by a warp. n: rows of it that exist; to: the warp's lines */
 template <uint32_t U, uint32_t HEADS>
 DEVICE void
 score_tile(float *score, size_t stride, uint32_t n, int wide, unsigned char *to,
-    const unsigned char *tile, const uint2 *fragments, const float *queries, uint32_t heads,
-    uint32_t E, const struct head_scale *scale, const struct place &p,
-    const struct operands<U, HEADS> &o)
+    const unsigned char *tile, const struct block_queries &queries, const struct head_scale &scale,
+    const struct place &p, const struct operands<U, HEADS> &o)
 {
 	using L = lines<U, HEADS>;
-	constexpr uint32_t BS = U == 16 ? 2 : 1;       /* entries of a unit, or one */
+	const uint32_t E = queries.E, head = HEADS == 1 ? 0 : p.c;
 	const uint32_t rounders = make_rounders<U>(tile, E);
-	uint32_t rounder[L::GROUP], of_unit[BS];
-	float zeros[L::SETS], zero[BS];
+	const float zeros = multiply_zeros<U>(tile, queries);
+	uint32_t rounder[L::ENTRIES], of_unit[OF_UNIT<U>];
+	float zero[OF_UNIT<U>];
 
-	multiply_zeros<U, L::SETS>(zeros, tile, fragments, E);
-ROLLED	for (uint32_t e = 0; e < L::ENTRIES && (e == 0 || e * U < n); e += L::GROUP) {
-UNROLL		for (uint32_t k = 0; k < L::GROUP; k++)
-			rounder[k] = __shfl_sync(ALL_LANES, rounders, lane_of<U>(e + k));
-		make_lines<U, HEADS>(to, tile + e * entry_bytes(E, U), rounder, queries, heads, E);
+ROLLED	for (uint32_t i = 0; i < TILE && (i == 0 || i < n); i += L::ROWS) {
+		const uint32_t row = HEADS == 1 ? UNIT * p.c : i;      /* of the lane's unit */
+		struct sums sum = {};
+
+UNROLL		for (uint32_t k = 0; k < L::ENTRIES; k++)
+			rounder[k] = __shfl_sync(ALL_LANES, rounders, (i / U + k) * LANES<U>);
+		make_lines<U, HEADS>(to, tile + i / U * entry_bytes(E, U), rounder, queries);
 		__syncwarp();
-ROLLED		for (uint32_t u = 0; u < L::GROUP * U / UNIT; u += HEADS == 1 ? UNITS : 1) {
-			const uint32_t unit = HEADS == 1 ? p.c : e * U / UNIT + u;
-			struct sums<L::SETS> sum = {};
+		multiply<U, HEADS>(sum, to, chunks_of(E), o);
+UNROLL		for (uint32_t k = 0; k < OF_UNIT<U>; k++) {
+			const uint32_t lane = (row / U + k) * LANES<U>;
 
-			multiply<U, HEADS>(sum, to, u, chunks_of(E), o);
-UNROLL			for (uint32_t set = 0; set < L::SETS; set++) {
-				const uint32_t h = HEADS == 1 ? 0 : set * SET + p.c;
-
-UNROLL				for (uint32_t k = 0; k < BS; k++) {
-					const uint32_t from = lane_of<U>(unit * UNIT / U + k);
-
-					of_unit[k] = __shfl_sync(ALL_LANES, rounders, from);
-					zero[k] =
-					    __shfl_sync(ALL_LANES, zeros[set], from + h % SET);
-				}
-				if (h < heads && unit * UNIT < n)
-					write_scores<U, L::SETS>(score + h * stride + unit * UNIT,
-					    n - unit * UNIT, wide, sum, set, zero, of_unit,
-					    scale[set], p);
-			}
+			of_unit[k] = __shfl_sync(ALL_LANES, rounders, lane);
+			zero[k] = __shfl_sync(ALL_LANES, zeros, lane + head);
 		}
+		if (head < queries.heads && row < n)
+			write_scores<U>(score + head * stride + row, n - row, wide, sum, zero,
+			    of_unit, scale, p);
 		__syncwarp();
 	}
 }
