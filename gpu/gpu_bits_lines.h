@@ -28,6 +28,7 @@
 #define GPU_BITS_LINES_H
 
 #include "gpu/gpu_bits.h"
+#include "gpu/port_codes.h"
 
 static constexpr uint32_t
 	UNIT = 32,                   /* rows */

@@ -472,33 +472,6 @@ mma(f16, float d[4], const uint32_t a[4], const uint32_t b[2])
 #endif
 }
 
-/* d[16][8] += a[16][32] . b[32][8] of unsigned bytes, by a warp (PTX mma.m16n8k32): d as in mma().
- * a[0]: row g, columns 4c .. 4c + 3, the first in the lowest byte; a[1]: row g + 8; a[2], a[3]: the
- * same rows, columns + 16. b[0]: rows 4c .. 4c + 3 of column g; b[1]: rows + 16. */
-DEVICE void
-mma_u8(uint32_t d[4], const uint32_t a[4], const uint32_t b[2])
-{
-#ifndef CUDA_EMULATED
-	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 "
-		     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-		     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-	const uint32_t mine[6] = { a[0], a[1], a[2], a[3], b[0], b[1] };
-	const uint32_t (*all)[8] = emulator::exchange(mine, 6, ALL_LANES);
-	const unsigned g = emulator::lane / 4, c = emulator::lane % 4;
-
-	for (unsigned e = 0; e < 4; e++)
-		for (unsigned k = 0; k < 32; k++) {
-			const unsigned from = k % 16 / 4, byte = 8 * (k % 4);
-			const uint32_t x = all[g * 4 + from][e / 2 + 2 * (k / 16)];
-			const uint32_t y = all[(2 * c + e % 2) * 4 + from][4 + k / 16];
-
-			d[e] += (x >> byte & 255) * (y >> byte & 255);
-		}
-#endif
-}
-
 /* Loads four 8 x 8 matrices of 16-bit elements from shared memory (PTX ldmatrix.x4). Lane 8m
  * + r passes the address of row r, 16 bytes, of matrix m. Lane 4i + j gets, in r[m], elements
  * [i][2j] and [i][2j + 1] of matrix m, or of its transpose. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "gpu/port_codes.h"
 #include "gpu/port_hopper.h"
 
 enum { WORDS = 4096 };
