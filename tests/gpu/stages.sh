@@ -46,7 +46,7 @@ environment() {
 	gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.draw,temperature.gpu
 	nvidia-smi --query-gpu="$gpu" --format=csv || return 1
 	nvidia-smi --query-gpu=clocks_event_reasons.active --format=csv,noheader
-	free -m
+	grep -E '^(MemTotal|MemAvailable):' /proc/meminfo
 	nvcc --version 2>/dev/null | tail -n 2
 	command -v compute-sanitizer
 	echo "cuBLAS: ${cublas:-where the dynamic linker looks}"
