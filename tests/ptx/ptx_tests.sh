@@ -136,6 +136,14 @@ printf '%s\n' "$@" |
 			printf "%d kernels translated, %d run, %.0f instructions executed\n",
 				length(translated), length(ran), instructions >totals
 		}' totals="$folder/said/totals" | sort >"$folder/said/not_run"
+	# which parts run a kernel
+	awk '$1 == "ran" {
+			part = FILENAME
+			gsub(/^.*\/|\.totals$/, "", part)
+			parts[substr($0, 5)] = parts[substr($0, 5)] " " part
+		}
+		END { for (k in parts) print k ":" parts[k] }' \
+		"$folder"/said/*.totals 2>/dev/null | sort >"$folder/said/runs"
 	if [ -n "$list" ] && [ -n "$whole" ]; then
 		check_run "$folder/said/not_run" | tee "$folder/said/not_excused"
 		wrong=$(wc -l <"$folder/said/not_excused")
