@@ -25,7 +25,6 @@ struct checks {
 	enum kernels kernels;
 	struct findings findings;
 	char place[64];              /* the GPU, the driver, the file with the kernels */
-	struct dev *small;           /* runs the small problems; NULL: none was run yet */
 	struct { struct kernel_case c; enum verdict verdict; } *done;
 	size_t n, room;
 };
@@ -117,23 +116,21 @@ differs(double difference, const struct kernel_case *c)
 	return !(difference <= gpu_check_tolerance(c));
 }
 
-/* Runs the check; *known <- whether it could be made. */
+/* Runs the check, on a device that has its memory only meanwhile; *known <- whether it could be
+ * made. */
 static enum verdict
 check_case(struct dev *d, struct checks *k, const struct kernel_case *c, bool *known)
 {
 	struct differences x = { -1, -1 };
+	struct dev *small = gpu_open_small(d);
 
-	if (k->small == NULL)
-		k->small = gpu_open_small(d);
-	if (k->small != NULL)
-		x = gpu_check_case(k->small, c);
+	if (small != NULL)
+		x = gpu_check_case(small, c);
 	*known = x.fast >= 0;
-	if (!*known) {
+	if (!*known)
 		warn(k, "GPU kernels could not be checked and are not used: %s",
-		    k->small != NULL ? k->small->error : "no memory");
-		gpu_close(k->small);
-		k->small = NULL;
-	}
+		    small != NULL && !gpu_ok(small) ? small->error : "no memory");
+	gpu_close(small);
 	return !*known || differs(x.fast, c) ? FAST_WRONG :
 	    differs(x.hopper, c) ? HOPPER_WRONG : ALL_RIGHT;
 }
@@ -221,7 +218,6 @@ gpu_checks_close(struct dev *d)
 {
 	if (d->checks == NULL)
 		return;
-	gpu_close(d->checks->small);
 	free(d->checks->done);
 	free(d->checks);
 	d->checks = NULL;
