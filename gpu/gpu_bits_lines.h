@@ -261,7 +261,7 @@ UNROLL			for (uint32_t h = 0; h < HEADS; h++)
 
 /* ---- products ---- */
 
-/* What the lane 4g + c has to do with: the bytes of line `line`, from bit `bit` on */
+/* The bits that lane 4g + c multiplies: of each byte of line `line`, those from `bit` on */
 struct place {
 	uint32_t g, c, line, bit;
 };
@@ -378,7 +378,7 @@ UNROLL_BY(4)
 
 /* ---- epilogue ---- */
 
-/* What makes scores of sums, for the head of a lane */
+/* The factors that turn sums into scores, for the head of a lane */
 struct head_scale {
 	float greatest, unit;        /* 2^-bit times the greatest q, scaled; and what undoes that */
 };

@@ -248,6 +248,9 @@ attend_latent(const __grid_constant__ struct latent_call p, const __grid_constan
 	const char *const from = (const char *)c.k + c.start[g] * tile<E>::row;
 	struct latent_softmax<E> t = {};
 
+	/* A split without work writes nothing: combine_latent() passes over it. */
+	if (split > 0 && split * each * TILE >= n)
+		return;
 	if (threadIdx.x < BLOCK_ROWS)
 		x->seen[threadIdx.x] = p.qpos == NULL ? n : seen_rows(c.pos + c.start[g], n,
 		    p.qpos[min(begin + threadIdx.x, all - 1) / p.R]);

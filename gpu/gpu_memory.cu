@@ -11,8 +11,8 @@
 
 #define TOUCHED_ALONE ((size_t)64 << 20)       /* less pinned memory is not worth threads */
 
-/* What the driver allocates when kernels are launched first and cuBLAS is opened: not measured,
- * said to be 50 to 250 MB. A device with less than SMALL_DEVICE is a test's. */
+/* Memory for kernels, which the driver loads at their first launch, and for cuBLAS' handle: not
+ * measured, said to be 50 to 250 MB. A device with less than SMALL_DEVICE is a test's. */
 #define LOADED_LATER ((size_t)256 << 20)
 #define SMALL_DEVICE ((size_t)1 << 30)
 

@@ -27,7 +27,7 @@ struct small {
 	struct query query;
 	float *o, *lse;              /* [N][H][E]; [N][H] */
 	float *lists;                /* [H][LONG], of scores or mass */
-	float *got[2];               /* host: what naive kernels gave, and what others gave */
+	float *got[2];               /* host: results of naive kernels, and of the others */
 	size_t n, lses;              /* numbers of the result; of them, behind the others, lse */
 	float *host;                 /* for copies; as many as the longest array has */
 };

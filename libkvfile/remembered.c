@@ -118,7 +118,8 @@ kv_remembered_find(const struct kv_remembered *r, const char *key, char *value, 
 	return found;
 }
 
-/* to <- the file with this line and the newest of the lines that are there, but for the key's. */
+/* Writes the file: the newest of the old lines, without that of the key, and then the new line. to:
+ * scratch for it */
 static void
 add_line(const struct kv_remembered *r, char *old, char *to, const char *key, const char *value)
 {

@@ -1,4 +1,4 @@
-/* kernels.h - the choice of kernels on a GPU, and what a backend asks of its program for it */
+/* kernels.h - the choice of kernels on a GPU, and the calls that a backend makes to its program */
 #ifndef KVPIPE_KERNELS_H
 #define KVPIPE_KERNELS_H
 
@@ -17,8 +17,8 @@ enum kernels {
 	KERNELS_PLAIN                /* without tensor cores, fused ops and such: slow */
 };
 
-/* What a backend may ask of its program: to remember results about the device for later processes,
- * and to warn. Keys have no blank. */
+/* Calls of a backend to its program: it remembers results about the device for later processes, and
+ * warns. Keys have no blank. */
 struct findings {
 	void *with;
 	/* value[size] <- what is remembered for the key; returns 0 when that is nothing. */

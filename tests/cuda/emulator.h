@@ -165,7 +165,7 @@ void enqueue_kernel(cudaStream_t, std::function<void(void)> &&);
 void enqueue_release(cudaStream_t, void *p);
 /* Executes all pending work of all streams. */
 void finish_all(void);
-/* What the stream got last; NULL: a kernel of ours, or nothing yet; else what it was, in words. */
+/* The last work on the stream, in words; NULL: a kernel of ours, or none yet */
 void set_last(cudaStream_t, const char *what);
 const char *last_of(cudaStream_t);
 size_t streams_held(void);
