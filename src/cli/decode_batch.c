@@ -41,6 +41,8 @@ struct result {
 struct run {
 	const struct decode_batch *b;
 	struct batch *batch;
+	/* what must be free when a member beside others has its rows */
+	struct memory_plan rest;
 	struct kv_reader *opened;       /* of the next operand; NULL: not open yet */
 	/* printers point into them, so they must not move */
 	struct member *member[BATCH_MOST];
@@ -253,7 +255,8 @@ open_member(struct run *r, struct member *m, struct engine_error *e)
 	report_enter(REPORT_LOAD);
 	rc = session_fit(b->session, m->reader, e);
 	if (rc == ENGINE_OK)
-		rc = open_sequence(&m->text, b->session->model, b->want, m->reader, NULL, e);
+		rc = open_sequence(&m->text, b->session->model, b->want, m->reader,
+		    r->n > 0 ? &r->rest : NULL, e);
 	report_leave();
 	if (rc != ENGINE_OK)
 		return rc;
@@ -360,6 +363,9 @@ open_model(struct run *r)
 	        b->want->spare, b->want->spare) });
 	if ((r->batch = batch_new(s->model, r->most)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
+	/* The batch has its activations. Each member adds its lists (open_sequence()). */
+	r->rest = s->plan;
+	r->rest.activations = r->rest.lists = 0;
 }
 
 static int

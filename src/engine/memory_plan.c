@@ -130,7 +130,8 @@ memory_plan_check_rest(const struct memory_plan *plan, const struct model *m, co
 
 	if (free_memory(m, &room, &total, e) != ENGINE_OK)
 		return e->code;
-	if (room == SIZE_MAX || rest <= room)
+	/* Nothing is free if a device that keeps its own scratch back has too little for that. */
+	if (room == SIZE_MAX || rest < room)
 		return ENGINE_OK;
 	return engine_fail(e, ENGINE_ENOROOM, "%s: needs %.1f %s for activations and scratch; "
 	    "of %.1f, weights have %.1f, the rows of %s and other programs %.1f, %.1f are free",
