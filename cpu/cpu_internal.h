@@ -137,6 +137,11 @@ struct simd {
 	void (*dots)(float *y, size_t ldy, const float *x, size_t N, const void *w,
 	    enum kv_dtype type, size_t rows, size_t in, const float *bias, int add);
 
+	/* y[n][in] += the sum over r, in order, of x[n][r] w[r], n < N, r < rows; rows of y are
+	 * ldy apart, of x ldx, w[rows][in] of type */
+	void (*add_rows)(float *y, size_t ldy, const float *x, size_t ldx, size_t N, const void *w,
+	    enum kv_dtype type, size_t rows, size_t in);
+
 	/* For weights in blocks (cpu_blocks.h). round_x: dst <- x[N][in] rounded to 8 bits.
 	 * block_dots: as dots(). widen_blocks: dst[in] f32 <- a row, as weight_to_f32(). */
 	void (*round_x)(struct x_chunk *dst, const float *x, size_t N, size_t in);

@@ -1,16 +1,16 @@
 /* cpu_latent.c - multi-head latent attention: channels put together, and products of each query
  * head with its own rows of a matrix
  *
- * An item is a head, so that each weight is widened once. Few rows of x (up to FEW) take one
- * weight row after another, each sum in the same order for every N; more go to oneDNN's sgemm with
- * the whole matrix of the head. */
+ * An item is a head, so that each weight is read once. For few rows of x (up to FEW) weights are
+ * widened in registers, those in blocks some rows at a time before; more rows go to oneDNN's sgemm
+ * with the whole matrix of the head in f32. */
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
 
 #define FEW 64                  /* rows of x, as in cpu_matmul.c */
-#define LANES 16                /* sums side by side of one product */
+#define WIDENED 8               /* rows of weights in blocks that are widened at once */
 
 struct copy_channels {
 	float *y;
@@ -47,55 +47,49 @@ struct head_products {
 	const float *x;
 	size_t y_stride, x_stride, N;   /* strides from head to head */
 	int transposed;
-	float *scratch;                 /* [threads][rows that are widened at once][in] */
+	float *scratch;                 /* [threads][floats] */
+	size_t floats;                  /* a multiple of 16 */
 };
 
-static float
-dot(const float *a, const float *b, size_t n)
-{
-	float lane[LANES] = { 0 }, sum = 0;
-	size_t i, j;
-
-	for (i = 0; i + LANES <= n; i += LANES)
-		for (j = 0; j < LANES; j++)
-			lane[j] += a[i + j] * b[i + j];
-	for (j = 0; i < n; i++, j++)
-		lane[j] += a[i] * b[i];
-	for (j = 0; j < LANES; j++)
-		sum += lane[j];
-	return sum;
-}
-
-/* Returns vector x or y of head h of row n. */
+/* Floats of scratch of a thread for few rows of x: widened weights, and x as dots() takes it */
 static size_t
-place(const struct head_products *p, size_t n, size_t h, size_t stride)
+few_floats(const struct head_products *p)
 {
-	return (n * p->a->heads + h) * stride;
+	return WIDENED * p->a->w->in + p->N * DOTS_LD(p->a->w->in);
 }
 
-/* Products of few rows: w[in] is scratch for a weight row. */
+/* Products of few rows. Each sum is made in the same order, whatever N is. */
 static void
-few_rows(const struct head_products *p, size_t h, float *w)
+few_rows(const struct head_products *p, size_t h, float *scratch)
 {
 	const struct head_matrices *a = p->a;
+	const struct simd *simd = p->d->simd;
+	const int blocks = weight_is_block(a->w->type);
+	const enum kv_dtype type = blocks ? KV_F32 : mat_elements(a->w);
 	const size_t in = a->w->in, first = h * a->block + a->first;
-	size_t n, i, j;
-	float *y;
+	const size_t step = blocks ? WIDENED : a->rows;
+	const size_t ldx = a->heads * p->x_stride, ldy = a->heads * p->y_stride;
+	const float *x = p->x + h * p->x_stride;
+	float *y = p->y + h * p->y_stride, *wide = scratch, *arranged = wide + WIDENED * in;
+	size_t n, i, rows;
+	const void *w;
 
-	for (n = 0; p->transposed && n < p->N; n++)
-		memset(p->y + place(p, n, h, p->y_stride), 0, in * sizeof *p->y);
-	for (i = 0; i < a->rows; i++) {
-		cpu_widen_rows(p->d->simd, w, a->w, first + i, 1);
-		for (n = 0; n < p->N; n++) {
-			const float *x = p->x + place(p, n, h, p->x_stride);
-
-			y = p->y + place(p, n, h, p->y_stride);
-			if (!p->transposed)
-				y[i] = dot(w, x, in);
-			else
-				for (j = 0; j < in; j++)
-					y[j] += x[i] * w[j];
+	for (n = 0; n < p->N; n++)
+		if (p->transposed)
+			memset(y + n * ldy, 0, in * sizeof *y);
+		else
+			simd->arrange(arranged + n * DOTS_LD(in), x + n * ldx, 1, in, type);
+	for (i = 0; i < a->rows; i += step) {
+		rows = a->rows - i < step ? a->rows - i : step;
+		w = (const char *)a->w->data + (first + i) * weight_row_bytes(a->w->type, in);
+		if (blocks) {
+			cpu_widen_rows(simd, wide, a->w, first + i, rows);
+			w = wide;
 		}
+		if (p->transposed)
+			simd->add_rows(y, ldy, x + i, ldx, p->N, w, type, rows, in);
+		else
+			simd->dots(y + i, ldy, arranged, p->N, w, type, rows, in, NULL, 0);
 	}
 }
 
@@ -107,8 +101,8 @@ many_rows(const struct head_products *p, size_t h, float *w)
 	const dnnl_dim_t in = a->w->in, rows = a->rows, heads = a->heads, N = (dnnl_dim_t)p->N;
 	const dnnl_dim_t ldx = heads * (dnnl_dim_t)p->x_stride;
 	const dnnl_dim_t ldy = heads * (dnnl_dim_t)p->y_stride;
-	const float *x = p->x + place(p, 0, h, p->x_stride);
-	float *y = p->y + place(p, 0, h, p->y_stride);
+	const float *x = p->x + h * p->x_stride;
+	float *y = p->y + h * p->y_stride;
 	dnnl_status_t status;
 
 	cpu_widen_rows(p->d->simd, w, a->w, h * a->block + a->first, a->rows);
@@ -124,10 +118,8 @@ static void
 head_item(void *arg, size_t h, int thread)
 {
 	const struct head_products *p = arg;
-	const size_t most = p->N <= FEW ? 1 : p->a->rows;
-	float *w = p->scratch + (size_t)thread * most * p->a->w->in;
 
-	(p->N <= FEW ? few_rows : many_rows)(p, h, w);
+	(p->N <= FEW ? few_rows : many_rows)(p, h, p->scratch + (size_t)thread * p->floats);
 }
 
 void
@@ -136,12 +128,12 @@ cpu_head_products(struct dev *d, float *y, size_t y_stride, const float *x, size
 {
 	struct head_products p = { .d = d, .a = a, .y = y, .x = x, .y_stride = y_stride,
 	    .x_stride = x_stride, .N = N, .transposed = transposed };
-	const size_t most = N <= FEW ? 1 : a->rows;
 	int before;
 
 	if (d->error[0] != '\0' || N == 0)
 		return;
-	p.scratch = cpu_scratch(d, d->threads * most * a->w->in * sizeof *p.scratch);
+	p.floats = PADDED(N <= FEW ? few_floats(&p) : (size_t)a->rows * a->w->in);
+	p.scratch = cpu_scratch(d, d->threads * p.floats * sizeof *p.scratch);
 	if (p.scratch == NULL || (N > FEW && !cpu_has_room(d)))
 		return;
 	before = cpu_blas_threads(1);

@@ -56,6 +56,8 @@ void FN(widen)(float *, const void *, enum kv_dtype, size_t);
 void FN(arrange)(float *, const float *, size_t, size_t, enum kv_dtype);
 void FN(dots)(float *, size_t, const float *, size_t, const void *, enum kv_dtype, size_t,
     size_t, const float *, int);
+void FN(add_rows)(float *, size_t, const float *, size_t, size_t, const void *, enum kv_dtype,
+    size_t, size_t);
 void FN(attend)(const struct attend_job *);
 void FN(mass)(const struct attend_job *, float *, size_t, size_t);
 void FN(key_scores)(const struct attend_job *, float *, size_t);

@@ -9,6 +9,7 @@ const struct simd FN(simd) = {
 	.widen = FN(widen),
 	.arrange = FN(arrange),
 	.dots = FN(dots),
+	.add_rows = FN(add_rows),
 	.attend = FN(attend),
 	.mass = FN(mass),
 	.key_scores = FN(key_scores),
