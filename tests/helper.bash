@@ -34,9 +34,12 @@ export KV_PRODUCTS=f32
 [ -n "${PYTHON:-}" ] || PYTHON=$(sh "$ROOT/tests/python.sh")
 export PYTHON
 
-# all_cases: does every case run, not a sample (make test ALL=cases, ALL=1)?
+# all_cases: does every case run, not a sample (make test ALL=cases, ALL=programs, ALL=1)?
 all_cases() {
-	[ "${ALL:-}" = cases ] || [ "${ALL:-}" = 1 ]
+	case ${ALL:-} in
+	1 | cases | programs) ;;
+	*) return 1 ;;
+	esac
 }
 
 # oneDNN compiles its products anew in each process: 25 ms, with AVX2 15.
