@@ -1,8 +1,8 @@
 # unit, test, lint. Honours O: `make test O=build-asan SAN=1` tests that build.
 # A usual run takes a sample of what has many cases of one kind; CONTRIBUTING.md says where.
-# ALL=cases: every case. ALL=programs: every case but of the emulated ops, which `make ptx-tests` runs
-# as nvcc compiles them. ALL=orders: a sample, which the emulated ops compute with threads in all
-# three orders, not in the random one alone. ALL=1: every case, and all three orders.
+# ALL=cases: every case. ALL=programs: every case but of the emulated ops, which `make ptx-tests`
+# runs as nvcc compiles them. ALL=orders: a sample, which the emulated ops compute with threads in
+# all three orders, not in the random one alone. ALL=1: every case, and all three orders.
 # QUICK=1: without the files that take long.
 
 BATS = bats
@@ -25,9 +25,9 @@ unit:
 # Of the unit tests these take a sample of their cases with -s.
 takes_sample = $(O)/tests/unit/ops $(O)/tests/unit/model_generate_emulated
 sample_option = $(if $(filter 1 cases programs,$(ALL)),, -s)
-sample_of_emulated = $(if $(filter 1 cases,$(ALL)),, -s)
 order_option = $(if $(filter 1 orders,$(ALL)), -a)
-ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(sample_of_emulated)$(order_option))
+emulated_option = $(if $(filter 1 cases,$(ALL)),, -s)$(order_option)
+ops_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(emulated_option))
 # Parts that run kernels of Hopper, too; all cases of those with ALL=1 alone
 hopper_parts = attend | between | mass | windows
 hopper_part = $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if \
