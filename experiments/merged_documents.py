@@ -49,12 +49,15 @@ documents() {
 	head -n "$2" "$prompt" >"$work/prefix.ids"
 	tail -n "+$(($2 + 1))" "$prompt" |
 		split -d -a 4 -l $(((rest + $1 - 1) / $1)) - "$work/piece."
-	pieces=$(find "$work" -name 'piece.????' | sort ${3:+-r})
+	pieces=$(cd "$work" && find . -name 'piece.????' | sort ${3:+-r})
 	for piece in $pieces; do
-		cat "$work/prefix.ids" "$piece" | kv-prefill -q -m "$model" --ids -o "$piece.kv" -
+		cat "$work/prefix.ids" "$work/$piece" |
+			kv-prefill -q -m "$model" --ids -o "$work/$piece.kv" -
 	done
-	# shellcheck disable=SC2086 # no blanks
-	cat "$work/prefix.ids" $pieces | kv-prefill -q -m "$model" --ids -o "$work/whole.kv" -
+	{
+		cat "$work/prefix.ids"
+		for piece in $pieces; do cat "$work/$piece"; done
+	} | kv-prefill -q -m "$model" --ids -o "$work/whole.kv" -
 }
 
 whole() { cat "$work/whole.kv"; }
@@ -69,14 +72,14 @@ q8_0() { kv-quantize -q --keys q8_0 --values q8_0; }
 # each FILTER [WORD ...]: of each document, for the next `apart`
 each() {
 	for piece in $pieces; do
-		"$@" <"$piece.kv" >"$piece.own.kv"
+		"$@" <"$work/$piece.kv" >"$work/$piece.own.kv"
 	done
 	own=own.
 }
 
 apart() {
-	# shellcheck disable=SC2046,SC2086 # no blanks
-	kv-merge -q --prefix "$prefix" "$@" $(printf "%s.${own:-}kv\n" $pieces)
+	for piece in $pieces; do set -- "$@" "$work/$piece.${own:-}kv"; done
+	kv-merge -q --prefix "$prefix" "$@"
 	own=
 }
 

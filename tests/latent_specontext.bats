@@ -35,7 +35,7 @@ say() {
 tried() {
 	n=$((${n:-0} + 1))
 	say "$1" "$3" -o "$BATS_TEST_TMPDIR/$n.kv" --stats "$BATS_TEST_TMPDIR/$n.json" "${@:4}" "$2" >"$BATS_TEST_TMPDIR/$n.ids"
-	echo "v2 $1 $2 $BATS_TEST_TMPDIR/$n.kv $BATS_TEST_TMPDIR/$n.json" >>"$BATS_TEST_TMPDIR/tried"
+	printf '%s\t%s\t%s\t%s\t%s\n' v2 "$1" "$2" "$BATS_TEST_TMPDIR/$n.kv" "$BATS_TEST_TMPDIR/$n.json" >>"$BATS_TEST_TMPDIR/tried"
 }
 
 # What numpy makes of the same tokens differs by less than 1e-5, in rows, logits, report, and the keys of the head.
@@ -143,7 +143,7 @@ refused() {
 	say four 'budget=9 per=kv-head' text.kv
 	kv-prefill -q -m "$DEMO" --retrieval-head "$DEMO/retrieval-head" --ids -o demo.kv front
 	refused 5 'per=query-head is for models with latent attention: here the query heads of a KV head read the same rows' \
-		kv-decode -m "$DEMO" --retrieve "specontext head=$DEMO/retrieval-head budget=9 per=query-head" --ids -n 1 demo.kv
+		kv-decode -m "$DEMO" --retrieve "specontext head='$DEMO/retrieval-head' budget=9 per=query-head" --ids -n 1 demo.kv
 	refused 2 'per=head: want query-head or kv-head' say two 'budget=9 per=head' text.kv
 	refused 2 '--retrieve fier: per= is for specontext' kv-decode -m v2 --retrieve 'fier budget=9 per=query-head' -n 1 text.kv
 	kv-score --method knorm text.kv | kv-evict -q --budget 60 --positions compact -o compact.kv

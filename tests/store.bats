@@ -142,7 +142,7 @@ blocks() {
 @test "with --chunk and --once what is left of each chunk is stored, under a name that has the method" {
 	local how more
 	for how in "-c 128 --score keydiff --evict budget=20" "-c 64 --score 'snapkv window=16' --evict 'rate=0.25 policy=ada sink=4'" \
-	    "-c 512 --score knorm --evict 'rate=0.1 recent=9'" "-c 256 --score 'lookahead=$DEMO/lookahead' --evict budget=31" \
+	    "-c 512 --score knorm --evict 'rate=0.1 recent=9'" "-c 256 --score \"lookahead='$DEMO/lookahead'\" --evict budget=31" \
 	    "-c 256 --score recent --evict 'budget=7 sink=3'" "-c 1024 --score 'random seed=3' --evict 'threshold=0.8'" \
 	    "-c 32 --score 'lagkv lag=8' --evict budget=5 --keys int8 --values int8"; do
 		eval "more=(--once $how)"

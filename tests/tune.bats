@@ -6,6 +6,7 @@ load helper
 
 setup() {
 	cd "$BATS_TEST_TMPDIR" || return
+	quoted=$("$PYTHON" -c 'import shlex, sys; print(shlex.quote(sys.argv[1]))' "$DEMO")  # as it stands in what is printed
 	"$PYTHON" "$ROOT/experiments/make_task.py" niah_single_2 -m "$DEMO" --chat none -n 5 --tokens 300 --seed 3 >niah.jsonl
 }
 
@@ -20,7 +21,7 @@ tune() {
 	assert_regex "${stderr_lines[1]}" '^tune.py: 11 pipelines on 4 prompts: 0 beyond the limits, least KL '
 	assert_regex "${stderr_lines[2]}" '^tune.py: 6 pipelines on 5 prompts: 0 beyond the limits, least KL '
 	[ "${#stderr_lines[@]}" = 3 ]
-	assert_regex "$output" "^kv-prefill -m $DEMO .*PROMPT \| kv-score --method .* \| kv-evict --rate .* \| kv-decode -m $DEMO\$"
+	assert_regex "$output" "^kv-prefill -m $quoted .*PROMPT \| kv-score --method .* \| kv-evict --rate .* \| kv-decode -m $quoted\$"
 	cp table.md first.md
 	wc -l <runs.jsonl >lines
 	tune --limit bytes=10% --only snapkv-16 --only keydiff
@@ -65,12 +66,12 @@ tune() {
 		grep -q "^| $name | 5 |" table.md
 	done
 	run -0 --separate-stderr tune --limit bytes=30% --only nothing --pipeline 'mine=kv-score -q --method knorm | kv-evict -q --rate 0.2' --first 5
-	assert_equal "$output" "kv-prefill -m $DEMO PROMPT | kv-score --method knorm | kv-evict --rate 0.2 | kv-decode -m $DEMO"
+	assert_equal "$output" "kv-prefill -m $quoted PROMPT | kv-score --method knorm | kv-evict --rate 0.2 | kv-decode -m $quoted"
 }
 
 @test "with --question after the pipelines do not see the question" {
 	run -0 --separate-stderr tune --limit bytes=10% --question after --only snapkv-16/uniform/bf16 --first 5
-	assert_equal "$output" "kv-prefill -m $DEMO --observe 16 PROMPT | kv-score --method snapkv --kernel 7 --pool max | kv-evict --rate 0.1 | kv-prefill -m $DEMO -r - QUESTION | kv-decode -m $DEMO"
+	assert_equal "$output" "kv-prefill -m $quoted --observe 16 PROMPT | kv-score --method snapkv --kernel 7 --pool max | kv-evict --rate 0.1 | kv-prefill -m $quoted -r - QUESTION | kv-decode -m $quoted"
 	cp runs.jsonl after.jsonl
 	rm runs.jsonl
 	tune --limit bytes=10% --only snapkv-16/uniform/bf16 --first 5 >/dev/null
@@ -85,7 +86,7 @@ tune() {
 	run -1 --separate-stderr tune --limit bytes=10% --limit peak=50% --only keydiff/uniform
 	assert_regex "$stderr" "3 pipelines on 2 prompts: none keeps to the limits"
 	assert_regex "$stderr" "tune.py: no pipeline keeps to the limits; the nearest is keydiff/uniform/[a-z0-9_]+, 1\.98 times what it may be"
-	assert_regex "$output" "^kv-prefill -m $DEMO PROMPT \| kv-score --method keydiff"
+	assert_regex "$output" "^kv-prefill -m $quoted PROMPT \| kv-score --method keydiff"
 }
 
 @test "operations are those that the programs of a pipeline report, and a limit of them leaves KVzip out, which runs the text again" {

@@ -5,6 +5,7 @@ A rule is a function of a family. It ends, or raises Fault, or Refused by a prog
 """
 
 import functools
+import shlex
 
 import numpy as np
 
@@ -108,8 +109,8 @@ def collected(f, method):
 
 def word_of(f, method):
     """As --score has it"""
-    first = f"lookahead={f.adapter()}" if method == "lookahead" else method
-    return " ".join([first, *words_of(f, method)])
+    words = [f"lookahead={f.adapter()}" if method == "lookahead" else method, *words_of(f, method)]
+    return shlex.join(map(str, words))
 
 
 def fused(method, f, words=(), of=None):
@@ -261,7 +262,7 @@ def indexed(f, kind, of=None):
     if kind == "specontext":
         need(of is None, "no index")
         return f.once("headed.kv", lambda name: f.prefill(
-            name, "--retrieval-head", f.head())), f"specontext head={f.head()}"
+            name, "--retrieval-head", f.head())), f"specontext head={shlex.quote(str(f.head()))}"
     words = INDEXES.get(kind)
     need(words, f"{kind}: INDEXES says not what index it needs")
     f.made("index.kv", *words, of or f.plain())

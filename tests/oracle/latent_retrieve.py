@@ -2,7 +2,7 @@
 """Retrieval by a retrieval head with latent attention, in double precision,
 against kv-decode --retrieve specontext.
 
-    latent_retrieve.py [--limit X] < list of "MODEL HEAD BEFORE.kv AFTER.kv STATS.json"
+    latent_retrieve.py [--limit X] < lines "MODEL HEAD BEFORE.kv AFTER.kv STATS.json", with tabs
 
 BEFORE is what kv-decode has read, AFTER what it has written (-o), STATS its report (--stats), which
 also says what was asked for. The tokens that AFTER has more than BEFORE are run step by step. Here
@@ -252,7 +252,7 @@ def main():
     limit = parser.parse_args().limit
     worst = 0
     for line in sys.stdin:
-        model, *files = line.split()
+        model, *files = line.rstrip("\n").split("\t")
         rows, said, closest = compare(Latent(model), *files)
         print(f"{line.strip()}: rows {rows:.1e} report {said:.1e} closest {closest:.1e}")
         worst = max(worst, rows, said)
