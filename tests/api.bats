@@ -99,7 +99,7 @@ changed() {
 	rm -rf copy/libkvfile
 	mkdir -p copy
 	for file in "$ROOT"/*; do
-		[[ $file == */build* || -e copy/${file##*/} ]] || ln -s "$file" copy
+		[[ ${file##*/} == build* || -e copy/${file##*/} ]] || ln -s "$file" copy
 	done
 	rm copy/libkvfile
 	cp -r "$ROOT/libkvfile" copy
