@@ -17,6 +17,12 @@ export LC_ALL=C CDPATH=
 
 cd "$(dirname "$0")/.."
 here=$PWD
+case $here in
+*' '*)
+	echo "portability.sh: $here: the compilers want a folder without spaces in its name" >&2
+	exit 2
+	;;
+esac
 whole=
 while getopts a option; do
 	case $option in
