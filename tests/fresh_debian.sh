@@ -31,6 +31,12 @@ shift $((OPTIND - 1))
 [ $# -gt 0 ] || usage
 folder=$1
 shift
+case $(realpath -m "$folder") in
+*' '*)
+	echo "fresh_debian.sh: debootstrap wants a folder without spaces in its name" >&2
+	exit 2
+	;;
+esac
 [ "$(id -u)" -eq 0 ] || {
 	echo "fresh_debian.sh: chroot is for root" >&2
 	exit 1
