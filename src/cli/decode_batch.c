@@ -41,8 +41,6 @@ struct result {
 struct run {
 	const struct decode_batch *b;
 	struct batch *batch;
-	/* what must be free when a member beside others has its rows */
-	struct memory_plan rest;
 	struct kv_reader *opened;       /* of the next operand; NULL: not open yet */
 	/* printers point into them, so they must not move */
 	struct member *member[BATCH_MOST];
@@ -240,14 +238,18 @@ is_file(const char *name)
 	return strcmp(name, "-") != 0 && stat(name, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Loads the rows of the operand, and evicts before its first token. */
+/* Loads the rows of the operand, and evicts before its first token. Beside other members it fails
+ * unless memory for the steps is left. */
 static int
 open_member(struct run *r, struct member *m, struct engine_error *e)
 {
 	const struct decode_batch *b = r->b;
+	struct memory_plan rest = b->session->plan;
 	const double t0 = seconds();
 	int rc;
 
+	/* The batch has its activations. A member adds its lists (open_sequence()). */
+	rest.activations = rest.lists = 0;
 	m->reader = r->opened != NULL ? r->opened : input_try(b->operand[m->operand], e);
 	r->opened = NULL;
 	if (m->reader == NULL)
@@ -256,7 +258,7 @@ open_member(struct run *r, struct member *m, struct engine_error *e)
 	rc = session_fit(b->session, m->reader, e);
 	if (rc == ENGINE_OK)
 		rc = open_sequence(&m->text, b->session->model, b->want, m->reader,
-		    r->n > 0 ? &r->rest : NULL, e);
+		    r->n > 0 ? &rest : NULL, e);
 	report_leave();
 	if (rc != ENGINE_OK)
 		return rc;
@@ -363,9 +365,6 @@ open_model(struct run *r)
 	        b->want->spare, b->want->spare) });
 	if ((r->batch = batch_new(s->model, r->most)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
-	/* The batch has its activations. Each member adds its lists (open_sequence()). */
-	r->rest = s->plan;
-	r->rest.activations = r->rest.lists = 0;
 }
 
 static int
