@@ -361,11 +361,11 @@ graded_methods() {
 	other_model other
 	calls oracle -m other -n 20 -S END -s kernel=1
 	assert_line 'kv-prefill -q -m other '"$ROOT/examples/methods/../prompts/harbour.txt"
-	assert_line --regexp '^kv-decode -q -m other --ids -n 20 --stop END .*/full\.kv$'
-	assert_line --regexp '^kv-observe -q -m other --ids-from .* .*/full\.kv$'
+	assert_line --regexp '^kv-decode -q -m other --ids -n 20 --stop END [^ ]*/full\.kv$'
+	assert_line --regexp '^kv-observe -q -m other --ids-from [^ ]* [^ ]*/full\.kv$'
 	assert_line 'kv-score --method snapkv --kernel 1 --pool max'
 	calls oracle -m other -s draft=5
-	assert_line --regexp '^kv-decode -q -m other --ids -n 5 .*/full\.kv$'
+	assert_line --regexp '^kv-decode -q -m other --ids -n 5 [^ ]*/full\.kv$'
 	assert_line --regexp '^kv-decode -q -m other -n 32 -o '
 }
 
